@@ -3,17 +3,20 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -167,20 +170,20 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east")}})
 		r := over(t, s)
 		begun := time.Now()
-		ids := r.submitMany(t, jobs, meteredJob())
+		ids := submitMany(t, r, jobs, meteredJob())
 		model.await(t, meteredBurst)
 		var q forebay.QueueInfo
-		err := r.get(t.Context(), "/v1/queues/default", &q)
+		err := r.Get(t.Context(), "/v1/queues/default", &q)
 		// The longer the answer took, the fewer are left to wait.
 		gone := meteredBurst + 1 + int(math.Ceil((time.Since(begun)+time.Second).Seconds()*meteredRate))
 		if err != nil || q.Active < int64(jobs-gone) {
 			t.Errorf("fewer than %d wait unlocked: %+v, %v", jobs-gone, q, err)
 		}
-		r.waitsForQuota(t, ids[jobs-1])
+		waitsForQuota(t, r, ids[jobs-1])
 		for _, id := range ids {
-			job, attempts := r.mustAwait(t, id)
+			job, attempts := r.MustAwait(t, id)
 			if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 {
-				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+				t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 			}
 		}
 		took := time.Since(begun)
@@ -197,11 +200,11 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 
 // waitsForQuota makes sure that a job is not called yet, and that clients are told why. On a
 // machine that stands still for a moment it may be the workers that are scarce just then.
-func (r remote) waitsForQuota(t *testing.T, id string) {
+func waitsForQuota(t *testing.T, r Remote, id string) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	Eventually(t, 10*time.Second, func() error {
 		var job forebay.Job
-		err := r.get(t.Context(), "/v1/jobs/"+id, &job)
+		err := r.Get(t.Context(), "/v1/jobs/"+id, &job)
 		if err == nil && (job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitQuota || job.ExpectedStartAt == nil) {
 			err = fmt.Errorf("%+v; want one that waits for the quota", job)
 		}
@@ -220,19 +223,19 @@ func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 		o := server.Options{Database: database, Deployments: model.configured(),
 			Models:    map[string]server.Model{"chat": server.InOrder("east"), "other": server.InOrder("west")},
 			Tasks:     map[string]server.TaskOption{"ask-other": {Extends: "chat", Model: "other"}},
-			Functions: []forebay.Task{{Name: "count", Run: childFunctions["count"]}}}
+			Functions: []forebay.Task{{Name: "count", Run: Functions["count"]}}}
 		r := over(t, start(t, o))
-		r.submitMany(t, held, meteredJob())
+		submitMany(t, r, held, meteredJob())
 		model.await(t, meteredBurst)
 		for range 3 {
 			for _, task := range []string{"count", "ask-other"} {
 				req := meteredJob()
 				req["task"] = task
-				job, _, err := r.submit(t.Context(), "", req)
+				job, _, err := r.Submit(t.Context(), "", req)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := r.get(t.Context(), "/v1/jobs/"+job.ID+"?wait=30s", &job); err != nil || job.Status != forebay.StatusSucceeded {
+				if err := r.Get(t.Context(), "/v1/jobs/"+job.ID+"?wait=30s", &job); err != nil || job.Status != forebay.StatusSucceeded {
 					t.Fatalf("a job of %s is %s: %v", task, job.Status, err)
 				}
 			}
@@ -250,28 +253,28 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs = strictHolds + 14 // two ledgers would let go too much as well
 	model := startStrict(t, "east")
-	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
-	o.Queue = server.Queue{Concurrency: 8, LockDuration: crashLock}
-	first, second := launch(t, o), launch(t, o)
-	doomed, front := remote{first.mustListen(t)}, remote{second.mustListen(t)}
+	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
+	o.Queue = server.Queue{Concurrency: 8, LockDuration: time.Second}
+	first, second := Launch(t, o), Launch(t, o)
+	doomed, front := Remote{URL: first.MustListen(t)}, Remote{URL: second.MustListen(t)}
 	ids := make([]string, jobs)
 	for i := range ids {
-		r := []remote{doomed, front}[i%2]
-		job, _, err := r.submit(t.Context(), "", meteredJob())
+		r := []Remote{doomed, front}[i%2]
+		job, _, err := r.Submit(t.Context(), "", meteredJob())
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids[i] = job.ID
 	}
 	model.await(t, meteredBurst)
-	front.waitsForQuota(t, ids[jobs-1])
+	waitsForQuota(t, front, ids[jobs-1])
 	model.await(t, jobs/2) // so many that two ledgers' pace would be seen
-	first.kill()
+	first.Kill()
 	lost := 0
 	for _, id := range ids {
-		job, attempts := front.mustAwait(t, id)
+		job, attempts := front.MustAwait(t, id)
 		if job.Status != forebay.StatusSucceeded {
-			t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+			t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 		}
 		lost += len(attempts) - 1
 	}
@@ -283,4 +286,28 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	if lost > o.Queue.Concurrency {
 		t.Errorf("%d attempts were lost with one process of %d places", lost, o.Queue.Concurrency)
 	}
+}
+
+// submitMany submits one request so many times at once, and returns the jobs' IDs.
+func submitMany(t *testing.T, r Remote, n int, req map[string]any) (ids []string) {
+	t.Helper()
+	line, err := json.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{BaseURL: r.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var one forebay.SubmitRequest
+	if err := json.Unmarshal(line, &one); err != nil {
+		t.Fatal(err)
+	}
+	for result, err := range c.SubmitBulk(t.Context(), slices.Values(slices.Repeat([]forebay.SubmitRequest{one}, n))) {
+		if err != nil || result.Error != nil {
+			t.Fatal(err, result.Error)
+		}
+		ids = append(ids, result.Job.ID)
+	}
+	return ids
 }

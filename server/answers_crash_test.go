@@ -15,15 +15,15 @@ import (
 // However often processes are killed while jobs end, each message gets one answer.
 func TestAnswersUnderKills(t *testing.T) { underKills(t, testAnswersUnderKills) }
 
-func testAnswersUnderKills(t *testing.T, o childOptions, processes int) {
+func testAnswersUnderKills(t *testing.T, o ProcessOptions, processes int) {
 	const messages, kills = 600, 6
 	ctx := t.Context()
 	o.Intake, o.Functions = map[string]server.Intake{"orders": {Task: "count"}}, []string{"count"}
 	o.Queue.LockDuration = 5 * time.Second
-	running := make([]*process, processes)
+	running := make([]*Process, processes)
 	connect := func(i int) *client.Client {
-		running[i] = launch(t, o)
-		c, err := client.New(client.Options{BaseURL: running[i].mustListen(t)})
+		running[i] = Launch(t, o)
+		c, err := client.New(client.Options{BaseURL: running[i].MustListen(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func testAnswersUnderKills(t *testing.T, o childOptions, processes int) {
 			t.Fatal(err)
 		}
 		if n := sent/forebay.MaxMessagesPerCall - 1; n < kills {
-			running[n%processes].kill()
+			running[n%processes].Kill()
 			c = connect(n % processes)
 		}
 	}
@@ -91,6 +91,6 @@ func testAnswersUnderKills(t *testing.T, o childOptions, processes int) {
 		t.Errorf("%+v answers to %d messages (%v)", q, messages, err)
 	}
 	for _, p := range running {
-		p.stop(t)
+		p.Stop(t)
 	}
 }

@@ -119,12 +119,12 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	r := over(t, s)
 	text := func(n int) string { return fmt.Sprint(n) + strings.Repeat("5 MB of text. ", size/14) }
 	ids := make([]string, jobs)
-	r.operate(t, "pause")
+	operate(t, r, "pause")
 	var sending sync.WaitGroup
 	for first := range 4 {
 		sending.Go(func() {
 			for n := first; n < jobs; n += 4 {
-				job, _, err := r.submit(t.Context(), "", map[string]any{"task": "echo", "input": text(n)})
+				job, _, err := r.Submit(t.Context(), "", map[string]any{"task": "echo", "input": text(n)})
 				if err != nil {
 					t.Error(err)
 				}
@@ -136,17 +136,17 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	r.operate(t, "resume")
+	operate(t, r, "resume")
 	for n, id := range ids {
-		job, attempts := r.mustAwait(t, id)
+		job, attempts := r.MustAwait(t, id)
 		if job.Status != forebay.StatusSucceeded || len(attempts) != 1 || job.Result != nil && string(job.Result) != "null" {
-			t.Fatalf("%s after %v, with an inline result of %d bytes", job.Status, outcomes(attempts), len(job.Result))
+			t.Fatalf("%s after %v, with an inline result of %d bytes", job.Status, Outcomes(attempts), len(job.Result))
 		}
 		want, err := json.Marshal(text(n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := r.resultSum(t, job); got != sha256.Sum256(want) {
+		if got := resultSum(t, r, job); got != sha256.Sum256(want) {
 			t.Errorf("the result of job %d is not its input", n)
 		}
 	}
@@ -159,17 +159,17 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 }
 
 // operate pauses or resumes the default queue.
-func (r remote) operate(t *testing.T, what string) {
+func operate(t *testing.T, r Remote, what string) {
 	t.Helper()
-	if _, err := r.do(t.Context(), http.MethodPost, "/v1/queues/default/"+what, nil, nil, nil); err != nil {
+	if _, err := r.Do(t.Context(), http.MethodPost, "/v1/queues/default/"+what, nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // resultSum reads a result of whatever size.
-func (r remote) resultSum(t *testing.T, job forebay.Job) [sha256.Size]byte {
+func resultSum(t *testing.T, r Remote, job forebay.Job) [sha256.Size]byte {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+job.Links.Result, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+job.Links.Result, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestBackupWhileServing(t *testing.T) {
 				if n%5 == 0 {
 					input += large
 				}
-				job, _, err := s.submit(ctx, "", map[string]any{"task": "echo", "input": input})
+				job, _, err := s.Submit(ctx, "", map[string]any{"task": "echo", "input": input})
 				quoted, _ := json.Marshal(input)
 				return job.ID, sha256.Sum256(quoted), err
 			}
@@ -93,11 +93,11 @@ func TestBackupWhileServing(t *testing.T) {
 			}
 			restored := over(t, start(t, back))
 			for id, sum := range sums {
-				job, err := restored.await(t.Context(), id)
+				job, err := restored.Await(t.Context(), id)
 				if err != nil || job.Status != forebay.StatusSucceeded {
 					t.Fatalf("%s: %s %v", id, job.Status, err)
 				}
-				if restored.resultSum(t, job) != sum {
+				if resultSum(t, restored, job) != sum {
 					t.Fatalf("%s has another result", id)
 				}
 			}
@@ -110,9 +110,9 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	o := echoing(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
 	s := over(t, start(t, o))
-	job, _, err := s.submit(t.Context(), "", map[string]any{"task": "echo", "input": strings.Repeat("x", 300_000)})
+	job, _, err := s.Submit(t.Context(), "", map[string]any{"task": "echo", "input": strings.Repeat("x", 300_000)})
 	if err == nil {
-		_, err = s.await(t.Context(), job.ID)
+		_, err = s.Await(t.Context(), job.ID)
 	}
 	folder := filepath.Join(t.TempDir(), "backup")
 	if err == nil {
@@ -159,7 +159,7 @@ func TestInterruptedRestoreGoesOn(t *testing.T) {
 	t.Parallel()
 	o := echoing(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
 	s := over(t, start(t, o))
-	ids := s.submitMany(t, 1500, map[string]any{"task": "echo", "input": "x"})
+	ids := submitMany(t, s, 1500, map[string]any{"task": "echo", "input": "x"})
 	folder := filepath.Join(t.TempDir(), "backup")
 	if _, err := server.MakeBackup(t.Context(), o, folder, silent); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestInterruptedRestoreGoesOn(t *testing.T) {
 	}
 	restored := over(t, start(t, back))
 	for _, id := range []string{ids[0], ids[750], ids[1499]} {
-		if job, err := restored.await(t.Context(), id); err != nil || job.Status != forebay.StatusSucceeded {
+		if job, err := restored.Await(t.Context(), id); err != nil || job.Status != forebay.StatusSucceeded {
 			t.Fatalf("%s: %s %v", id, job.Status, err)
 		}
 	}
@@ -194,9 +194,9 @@ func TestBackupNeedsEveryPayload(t *testing.T) {
 	t.Parallel()
 	o := echoing(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
 	s := over(t, start(t, o))
-	job, _, err := s.submit(t.Context(), "", map[string]any{"task": "echo", "input": strings.Repeat("x", 300_000)})
+	job, _, err := s.Submit(t.Context(), "", map[string]any{"task": "echo", "input": strings.Repeat("x", 300_000)})
 	if err == nil {
-		_, err = s.await(t.Context(), job.ID)
+		_, err = s.Await(t.Context(), job.ID)
 	}
 	if err != nil {
 		t.Fatal(err)

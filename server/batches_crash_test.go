@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"mime/multipart"
 	"net/http"
 	"os"
 	"strconv"
@@ -30,14 +32,14 @@ import (
 func TestBatchesSurviveCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); newBatchCrash(t, database(t)).run() })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); newBatchCrash(t, DatabaseFile(t)).run() })
 	t.Run("postgresql", func(t *testing.T) { t.Parallel(); newBatchCrash(t, dbtest.Postgres(t)).run() })
 }
 
 // batchCrash is one run.
 type batchCrash struct {
 	*testing.T
-	options childOptions
+	options ProcessOptions
 	model   *modelsim.TestServer
 
 	mu    sync.Mutex
@@ -58,7 +60,7 @@ func newBatchCrash(t *testing.T, at string) *batchCrash {
 		return modelsim.Reply{Delay: time.Duration(rand.IntN(10)) * time.Millisecond, Text: call.Prompt}
 	})
 	t.Cleanup(c.model.Close)
-	c.options = childOptions{
+	c.options = ProcessOptions{
 		Database: at, Blob: "file://" + t.TempDir(), Endpoint: c.model.URL(), Shutdown: 100 * time.Millisecond,
 		Queue: server.Queue{Concurrency: crashConcurrency, LockDuration: time.Second, MaxDeliveryCount: 1000,
 			Retry: server.Retry{First: 20 * time.Millisecond, Max: 50 * time.Millisecond, Attempts: 100, Budget: 0.5}},
@@ -75,21 +77,21 @@ func (c *batchCrash) run() {
 	for i := range contents {
 		contents[i] = fmt.Sprint("prompt ", i, " ", strings.Repeat("x", i%300))
 	}
-	p := launch(c.T, c.options)
-	id := c.start(p.mustListen(c.T), batchLines(contents...))
+	p := Launch(c.T, c.options)
+	id := c.start(p.MustListen(c.T), BatchLines(contents...))
 	for round := range kills {
 		// It dies early and late: while it validates, in the middle, and while it writes the output.
 		enough := lines * (round * round) / (kills * kills)
 		within, cancel := context.WithTimeout(c.Context(), 5*time.Second)
 		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= enough })
 		cancel()
-		p.kill()
-		p = launch(c.T, c.options)
-		p.mustListen(c.T)
+		p.Kill()
+		p = Launch(c.T, c.options)
+		p.MustListen(c.T)
 	}
-	url := p.mustListen(c.T)
+	url := p.MustListen(c.T)
 	var b gjson.Result
-	eventually(c.T, 2*time.Minute, func() error {
+	Eventually(c.T, 2*time.Minute, func() error {
 		b = gjson.Parse(c.get(url + "/v1/batches/" + id))
 		if b.Get("status").Str != "completed" {
 			return fmt.Errorf("it is %s", b.Raw)
@@ -121,8 +123,17 @@ func (c *batchCrash) run() {
 // start uploads the lines and makes a batch of them.
 func (c *batchCrash) start(url, lines string) (id string) {
 	c.Helper()
-	form, contentType := formOf(c.T, field{"file", lines, "f"}, field{"purpose", "batch", ""})
-	file := gjson.Parse(c.send(url+"/v1/files", contentType, form.Bytes())).Get("id").Str
+	var content bytes.Buffer
+	form := multipart.NewWriter(&content)
+	part, err := form.CreateFormFile("file", "f")
+	if err != nil {
+		c.Fatal(err)
+	}
+	_, err = io.WriteString(part, lines)
+	if err := errors.Join(err, form.WriteField("purpose", "batch"), form.Close()); err != nil {
+		c.Fatal(err)
+	}
+	file := gjson.Parse(c.send(url+"/v1/files", form.FormDataContentType(), content.Bytes())).Get("id").Str
 	body, err := json.Marshal(map[string]string{"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"})
 	if err != nil {
 		c.Fatal(err)

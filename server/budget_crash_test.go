@@ -34,7 +34,7 @@ func TestBudgetHoldsThroughCrashes(t *testing.T) {
 			t.Parallel()
 			b := newSpender(t)
 			if kind == "sqlite" {
-				b.options.Database = database(t)
+				b.options.Database = DatabaseFile(t)
 			} else {
 				b.options.Database, b.options.Blob = dbtest.Postgres(t), filepath.Join(t.TempDir(), "blobs")
 				b.workers = 3
@@ -57,11 +57,11 @@ const (
 // spender is one run. Processes are one that does all, or one with the API and several workers.
 type spender struct {
 	*testing.T
-	options childOptions
+	options ProcessOptions
 	workers int
 	model   *modelsim.TestServer
 	billed  atomic.Int64 // tokens
-	running []*process
+	running []*Process
 	front   atomic.Pointer[client.Client]
 	jobs    []string
 }
@@ -79,7 +79,7 @@ func newSpender(t *testing.T) *spender {
 	})
 	t.Cleanup(b.model.Close)
 	limit := spenderBudget.Dollars()
-	b.options = childOptions{
+	b.options = ProcessOptions{
 		Endpoint: b.model.URL(), Shutdown: time.Second, Price: forebay.Price{Input: 1000, Output: 1000}, MaxOutput: 2 * spenderWords,
 		Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{MonthlyUSD: &limit}}},
 		Queue: server.Queue{Concurrency: 8, LockDuration: time.Second, MaxDeliveryCount: 1000,
@@ -136,7 +136,7 @@ func (b *spender) run() {
 		}
 	}
 	for _, p := range b.running {
-		p.stop(b.T)
+		p.Stop(b.T)
 	}
 }
 
@@ -156,7 +156,7 @@ func (b *spender) start(i int) {
 	case b.workers > 0:
 		o.Role, o.Tenants = server.RoleWorker, b.options.Tenants
 	}
-	p := launch(b.T, o)
+	p := Launch(b.T, o)
 	if i == len(b.running) {
 		b.running = append(b.running, nil)
 	}
@@ -164,7 +164,7 @@ func (b *spender) start(i int) {
 	if i > 0 {
 		return
 	}
-	api, err := client.New(client.Options{BaseURL: p.mustListen(b)})
+	api, err := client.New(client.Options{BaseURL: p.MustListen(b)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func (b *spender) killCaller(n int) {
 	if b.workers > 0 {
 		i = 1 + n%b.workers
 	}
-	b.running[i].kill()
+	b.running[i].Kill()
 	b.start(i)
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // startOn runs a server whose model is a simulator that decides so.
-func startOn(t *testing.T, script func(modelsim.Call) modelsim.Reply, queue server.Queue) (remote, *modelsim.TestServer) {
+func startOn(t *testing.T, script func(modelsim.Call) modelsim.Reply, queue server.Queue) (Remote, *modelsim.TestServer) {
 	t.Helper()
 	model := modelsim.StartTest(script)
 	t.Cleanup(model.Close)
@@ -35,94 +35,44 @@ func simulatedDeployment(model *modelsim.TestServer) server.Deployment {
 	return server.Deployment{Name: "simulated", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "test"}
 }
 
-// send submits a chat whose calls are counted under the marker.
-func (r remote) send(t *testing.T, marker string, fields ...map[string]any) forebay.Job {
+func cancelJob(t *testing.T, r Remote, id string) (job forebay.Job, err error) {
 	t.Helper()
-	req := chat(modelsim.Marked(marker, "say something"))
-	for _, more := range fields {
-		for name, value := range more {
-			req[name] = value
-		}
-	}
-	job, _, err := r.submit(t.Context(), "", req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return job
-}
-
-func (r remote) mustAwait(t *testing.T, id string) (forebay.Job, []forebay.Attempt) {
-	t.Helper()
-	job, err := r.await(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	attempts, err := r.attempts(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return job, attempts
-}
-
-func (r remote) cancel(t *testing.T, id string) (job forebay.Job, err error) {
-	t.Helper()
-	_, err = r.do(t.Context(), http.MethodPost, "/v1/jobs/"+id+"/cancel", nil, nil, &job)
+	_, err = r.Do(t.Context(), http.MethodPost, "/v1/jobs/"+id+"/cancel", nil, nil, &job)
 	return job, err
-}
-
-// setAside lists what stands in a subqueue, dead-letters or quarantine.
-func (r remote) setAside(t *testing.T, subqueue string) []forebay.SetAsideJob {
-	t.Helper()
-	var page forebay.Page[forebay.SetAsideJob]
-	if err := r.get(t.Context(), "/v1/queues/default/"+subqueue, &page); err != nil {
-		t.Fatal(err)
-	}
-	return page.Items
-}
-
-func awaitModel(t *testing.T, model *modelsim.TestServer, wanted func(modelsim.Stats) bool) {
-	t.Helper()
-	if err := model.Await(t.Context(), wanted); err != nil {
-		t.Fatalf("the model saw only %+v: %s", model.Stats(), err)
-	}
-}
-
-func inFlight(n int) func(modelsim.Stats) bool {
-	return func(s modelsim.Stats) bool { return s.InFlight == n }
 }
 
 func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	t.Parallel()
 	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} },
 		server.Queue{Concurrency: 1})
-	job := s.send(t, "hangs")
-	awaitModel(t, model, inFlight(1))
-	waiting := s.send(t, "waits")
-	if _, err := s.cancel(t, job.ID); err != nil {
+	job := s.Send(t, "hangs")
+	AwaitModel(t, model, InFlight(1))
+	waiting := s.Send(t, "waits")
+	if _, err := cancelJob(t, s, job.ID); err != nil {
 		t.Fatal(err)
 	}
-	awaitModel(t, model, func(st modelsim.Stats) bool { return st.Gone == 1 })
-	job, attempts := s.mustAwait(t, job.ID)
+	AwaitModel(t, model, func(st modelsim.Stats) bool { return st.Gone == 1 })
+	job, attempts := s.MustAwait(t, job.ID)
 	if job.Status != forebay.StatusCancelled || job.Result != nil && string(job.Result) != "null" || len(attempts) != 1 {
-		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, outcomes(attempts))
+		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, Outcomes(attempts))
 	}
 	// The deployment is known once the aborted call has returned.
-	eventually(t, time.Minute, func() error {
-		_, attempts = s.mustAwait(t, job.ID)
+	Eventually(t, time.Minute, func() error {
+		_, attempts = s.MustAwait(t, job.ID)
 		if attempts[0].Outcome != forebay.OutcomeCancelled || attempts[0].Deployment != "simulated" {
 			return fmt.Errorf("the attempt is %+v", attempts[0])
 		}
 		return nil
 	})
 	// Its place is free again.
-	if job, _ := s.mustAwait(t, waiting.ID); job.Status != forebay.StatusSucceeded {
+	if job, _ := s.MustAwait(t, waiting.ID); job.Status != forebay.StatusSucceeded {
 		t.Errorf("the next job is %s", job.Status)
 	}
-	if again, err := s.cancel(t, job.ID); err != nil || again.Status != forebay.StatusCancelled || model.Calls("hangs") != 1 {
+	if again, err := cancelJob(t, s, job.ID); err != nil || again.Status != forebay.StatusCancelled || model.Calls("hangs") != 1 {
 		t.Errorf("cancelled twice: %s %v, %d calls", again.Status, err, model.Calls("hangs"))
 	}
-	var p *problem
-	if _, err := s.cancel(t, waiting.ID); !errors.As(err, &p) || p.Status != http.StatusConflict {
+	var p *Problem
+	if _, err := cancelJob(t, s, waiting.ID); !errors.As(err, &p) || p.Status != http.StatusConflict {
 		t.Errorf("a succeeded job was cancelled: %v", err)
 	}
 }
@@ -132,30 +82,30 @@ func TestCancelBeforeTheCall(t *testing.T) {
 	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply {
 		return modelsim.Reply{Hang: c.Marker == "hangs", Status: map[bool]int{true: 500}[c.Marker == "retries"]}
 	}, server.Queue{Concurrency: 1, Retry: server.Retry{Policy: "fixed", First: time.Hour, Max: time.Hour}})
-	retrying := s.send(t, "retries")
-	eventually(t, time.Minute, func() error {
-		if job, err := s.job(t.Context(), retrying.ID); err != nil || job.Status != forebay.StatusRetrying {
-			return fmt.Errorf("%s %w", job.Status, errNotYet)
+	retrying := s.Send(t, "retries")
+	Eventually(t, time.Minute, func() error {
+		if job, err := s.Job(t.Context(), retrying.ID); err != nil || job.Status != forebay.StatusRetrying {
+			return fmt.Errorf("%s %w", job.Status, ErrNotYet)
 		}
 		return nil
 	})
-	s.send(t, "hangs")
-	awaitModel(t, model, inFlight(1))
+	s.Send(t, "hangs")
+	AwaitModel(t, model, InFlight(1))
 	for marker, job := range map[string]forebay.Job{
-		"retries": retrying, "queued": s.send(t, "queued"),
-		"scheduled": s.send(t, "scheduled", map[string]any{"scheduled_at": time.Now().Add(time.Hour)}),
+		"retries": retrying, "queued": s.Send(t, "queued"),
+		"scheduled": s.Send(t, "scheduled", map[string]any{"scheduled_at": time.Now().Add(time.Hour)}),
 	} {
 		before := model.Calls(marker)
-		cancelled, err := s.cancel(t, job.ID)
+		cancelled, err := cancelJob(t, s, job.ID)
 		if err != nil || cancelled.Status != forebay.StatusCancelled || cancelled.CompletedAt == nil {
 			t.Errorf("%s: %s %v", marker, cancelled.Status, err)
 		}
-		events, err := s.events(t.Context(), job.ID)
+		events, err := s.Events(t.Context(), job.ID)
 		if err != nil || events[len(events)-1].Type != forebay.EventCancelled || model.Calls(marker) != before {
 			t.Errorf("%s: %v, %d calls, events %+v", marker, err, model.Calls(marker), events)
 		}
 	}
-	if q, err := s.queue(t.Context()); err != nil || q.Active+q.Scheduled != 0 || q.Locked != 1 {
+	if q, err := s.Queue(t.Context()); err != nil || q.Active+q.Scheduled != 0 || q.Locked != 1 {
 		t.Errorf("left in the queue: %+v %v", q, err)
 	}
 }
@@ -174,14 +124,14 @@ func TestThrottledJobsWaitUncharged(t *testing.T) {
 	}, server.Queue{Concurrency: places, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}})
 	var sent []forebay.Job
 	for i := range jobs {
-		sent = append(sent, s.send(t, fmt.Sprint("throttled-", i)))
+		sent = append(sent, s.Send(t, fmt.Sprint("throttled-", i)))
 	}
 	throttled := 0
 	for i, job := range sent {
-		job, attempts := s.mustAwait(t, job.ID)
+		job, attempts := s.MustAwait(t, job.ID)
 		began := model.Began(fmt.Sprint("throttled-", i))
 		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != len(began) {
-			t.Errorf("%s, charged %d, %d calls, attempts %v", job.Status, job.Attempt, len(began), outcomes(attempts))
+			t.Errorf("%s, charged %d, %d calls, attempts %v", job.Status, job.Attempt, len(began), Outcomes(attempts))
 		}
 		for n, a := range attempts[:len(attempts)-1] {
 			throttled++
@@ -205,16 +155,16 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 		server.Queue{Retry: server.Retry{First: 10 * time.Millisecond, Attempts: attemptsEach, Concurrency: 8}})
 	var sent []forebay.Job
 	for i := range jobs {
-		sent = append(sent, s.send(t, fmt.Sprint("failing-", i)))
+		sent = append(sent, s.Send(t, fmt.Sprint("failing-", i)))
 	}
 	for i, job := range sent {
-		job, attempts := s.mustAwait(t, job.ID)
+		job, attempts := s.MustAwait(t, job.ID)
 		want := []forebay.Outcome{forebay.OutcomeRetried, forebay.OutcomeRetried, forebay.OutcomeFailed}
-		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusFailed || job.Attempt != attemptsEach || calls != attemptsEach || !slices.Equal(outcomes(attempts), want) {
-			t.Errorf("%s after %d calls, attempts %v", job.Status, calls, outcomes(attempts))
+		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusFailed || job.Attempt != attemptsEach || calls != attemptsEach || !slices.Equal(Outcomes(attempts), want) {
+			t.Errorf("%s after %d calls, attempts %v", job.Status, calls, Outcomes(attempts))
 		}
 	}
-	letters := s.setAside(t, "dead-letters")
+	letters := s.SetAside(t, "dead-letters")
 	for _, letter := range letters {
 		if letter.Reason != "MaxAttemptsExceeded" || letter.Generation != 1 || letter.Properties["attempt"] == "" {
 			t.Errorf("dead letter: %+v", letter)
@@ -226,9 +176,9 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 	model.Decide(nil)
 	redriveTwice(t, s, jobs)
 	for i, job := range sent {
-		job, attempts := s.mustAwait(t, job.ID)
+		job, attempts := s.MustAwait(t, job.ID)
 		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusSucceeded || job.Generation != 2 || job.Attempt != 1 || calls != attemptsEach+1 || len(attempts) != calls {
-			t.Errorf("redriven: %s, generation %d, %d calls, attempts %v", job.Status, job.Generation, calls, outcomes(attempts))
+			t.Errorf("redriven: %s, generation %d, %d calls, attempts %v", job.Status, job.Generation, calls, Outcomes(attempts))
 		}
 	}
 }
@@ -245,28 +195,28 @@ func TestFailuresOfADeploymentChargeNoAttempts(t *testing.T) {
 		}
 		return modelsim.Reply{}
 	}, server.Queue{Retry: server.Retry{First: time.Millisecond, Attempts: 2}})
-	if job, attempts := s.mustAwait(t, s.send(t, "thrice-alone").ID); job.Status != forebay.StatusFailed || job.Attempt != 2 || len(attempts) != 2 {
-		t.Fatalf("before others failed: %s, attempt %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
+	if job, attempts := s.MustAwait(t, s.Send(t, "thrice-alone").ID); job.Status != forebay.StatusFailed || job.Attempt != 2 || len(attempts) != 2 {
+		t.Fatalf("before others failed: %s, attempt %d, attempts %v", job.Status, job.Attempt, Outcomes(attempts))
 	}
 	for i := range failing - 2 {
-		if job, _ := s.mustAwait(t, s.send(t, fmt.Sprint("once-", i)).ID); job.Status != forebay.StatusSucceeded || job.Attempt != 2 {
+		if job, _ := s.MustAwait(t, s.Send(t, fmt.Sprint("once-", i)).ID); job.Status != forebay.StatusSucceeded || job.Attempt != 2 {
 			t.Fatalf("%s, attempt %d", job.Status, job.Attempt)
 		}
 	}
-	job, attempts := s.mustAwait(t, s.send(t, "thrice-too").ID)
+	job, attempts := s.MustAwait(t, s.Send(t, "thrice-too").ID)
 	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 4 {
-		t.Errorf("%s, attempt %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
+		t.Errorf("%s, attempt %d, attempts %v", job.Status, job.Attempt, Outcomes(attempts))
 	}
 }
 
 // redriveTwice redrives all dead letters several times at once: each of them goes back once.
-func redriveTwice(t *testing.T, s remote, want int) {
+func redriveTwice(t *testing.T, s Remote, want int) {
 	t.Helper()
 	reports := make([]forebay.RedriveReport, 4)
 	var group sync.WaitGroup
 	for i := range reports {
 		group.Go(func() {
-			if _, err := s.do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, map[string]any{"all": true}, &reports[i]); err != nil {
+			if _, err := s.Do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, map[string]any{"all": true}, &reports[i]); err != nil {
 				t.Error(err)
 			}
 		})
@@ -289,7 +239,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		}
 		return modelsim.Reply{}
 	}, server.Queue{Retry: server.Retry{First: time.Millisecond}})
-	job, attempts := s.mustAwait(t, s.send(t, "later").ID)
+	job, attempts := s.MustAwait(t, s.Send(t, "later").ID)
 	began := model.Began("later")
 	if job.Status != forebay.StatusSucceeded || job.Attempt != 2 || len(began) != 2 || began[1].Sub(began[0]) < 2*time.Second {
 		t.Fatalf("%s after the calls %v", job.Status, began)
@@ -313,15 +263,15 @@ func TestPermanentFailuresAreCalledOnce(t *testing.T) {
 	} {
 		s, model := startOn(t, func(modelsim.Call) modelsim.Reply { return c.reply },
 			server.Queue{OnFailure: c.onFailure, Retry: server.Retry{First: time.Millisecond}})
-		job, attempts := s.mustAwait(t, s.send(t, "permanent").ID)
+		job, attempts := s.MustAwait(t, s.Send(t, "permanent").ID)
 		if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != c.code || model.Calls("permanent") != 1 || len(attempts) != 1 {
 			t.Errorf("%s: %s %+v after %d calls", c.code, job.Status, job.Error, model.Calls("permanent"))
 		}
-		if aside := s.setAside(t, c.subqueue); len(aside) != 1 || aside[0].Reason != c.code || aside[0].ErrorClass != forebay.ClassPermanent {
+		if aside := s.SetAside(t, c.subqueue); len(aside) != 1 || aside[0].Reason != c.code || aside[0].ErrorClass != forebay.ClassPermanent {
 			t.Errorf("%s: in %s stands %+v", c.code, c.subqueue, aside)
 		}
 		for _, subqueue := range []string{"dead-letters", "quarantine"} {
-			if aside := s.setAside(t, subqueue); subqueue != c.subqueue && len(aside) != 0 {
+			if aside := s.SetAside(t, subqueue); subqueue != c.subqueue && len(aside) != 0 {
 				t.Errorf("%s: in %s stands %+v as well", c.code, subqueue, aside)
 			}
 		}
@@ -358,9 +308,9 @@ func TestAnyBytesAreStored(t *testing.T) {
 		"cut":       {code: "stream_cut", calls: 2},
 		"complains": {code: "bad_request", calls: 1},
 	} {
-		job, attempts := s.mustAwait(t, s.send(t, marker).ID)
+		job, attempts := s.MustAwait(t, s.Send(t, marker).ID)
 		if calls := model.Calls(marker); calls != want.calls || len(attempts) != calls {
-			t.Errorf("%s: %d calls, attempts %v", marker, calls, outcomes(attempts))
+			t.Errorf("%s: %d calls, attempts %v", marker, calls, Outcomes(attempts))
 		}
 		if want.code != "" {
 			if last := attempts[len(attempts)-1]; job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != want.code || last.ErrorMessage == nil {
@@ -369,7 +319,7 @@ func TestAnyBytesAreStored(t *testing.T) {
 			continue
 		}
 		var result struct{ Text string }
-		if err := s.get(t.Context(), job.Links.Result, &result); err != nil || job.Status != forebay.StatusSucceeded || result.Text != want.text {
+		if err := s.Get(t.Context(), job.Links.Result, &result); err != nil || job.Status != forebay.StatusSucceeded || result.Text != want.text {
 			t.Errorf("%s: %s %v: %.80q", marker, job.Status, err, result.Text)
 		}
 	}
@@ -403,9 +353,35 @@ func TestFunctionsMayReturnAnyBytes(t *testing.T) {
 		`"raw bytes"`:   {forebay.StatusSucceeded, "\"\uFFFD\""},
 		`"error"`:       {forebay.StatusFailed, "null"},
 	} {
-		job, attempts := r.mustAwait(t, submit(t, s, "bytes", json.RawMessage(input)).ID)
+		job, attempts := r.MustAwait(t, submit(t, s, "bytes", json.RawMessage(input)).ID)
 		if job.Status != want.status || string(job.Result) != want.result || len(attempts) != 1 {
 			t.Errorf("%s: %s %q %+v", input, job.Status, job.Result, job.Error)
 		}
+	}
+}
+
+// A client that breaks off changes nothing about its job.
+func TestClientMayGoAway(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	s, model := startOn(t, func(modelsim.Call) modelsim.Reply {
+		<-release
+		return modelsim.Reply{}
+	}, server.Queue{})
+	job := s.Send(t, "left")
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := s.Await(ctx, job.ID)
+		gone <- err
+	}()
+	AwaitModel(t, model, InFlight(1))
+	leave()
+	if err := <-gone; err == nil {
+		t.Error("the job ended too soon")
+	}
+	close(release)
+	if job, attempts := s.MustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 || model.Calls("left") != 1 {
+		t.Errorf("%s after %v", job.Status, Outcomes(attempts))
 	}
 }

@@ -165,7 +165,7 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 			}
 			b = string(encoded)
 		}
-		return seen.call(t, http.MethodPost, s.url+path, key, strings.NewReader(b))
+		return seen.call(t, http.MethodPost, s.URL+path, key, strings.NewReader(b))
 	}
 	must := func(status int, answer []byte) []byte {
 		t.Helper()
@@ -195,7 +195,7 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 	wait := func(id string) {
 		t.Helper()
 		for job := (forebay.Job{}); !job.Status.Terminal(); {
-			_, answer := seen.call(t, http.MethodGet, s.url+"/v1/jobs/"+id+"?wait=30s", key.Key, nil)
+			_, answer := seen.call(t, http.MethodGet, s.URL+"/v1/jobs/"+id+"?wait=30s", key.Key, nil)
 			if err := json.Unmarshal(must(http.StatusOK, answer), &job); err != nil {
 				t.Fatal(err)
 			}
@@ -232,10 +232,10 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 	post("/v1/webhooks", key.Key, map[string]any{"name": "bad", "url": "http://user:" + canaryHook + "@127.0.0.1/", "secret": canarySigning})
 	post("/v1/webhooks", key.Key, map[string]any{"name": "bad", "url": hook.URL + "/" + canaryHook, "secret": "whsec_" + canaryHook})
 	for _, path := range []string{"/v1/jobs/" + canaryPrompt, "/v1/jobs?cursor=" + canaryPrompt, "/" + canaryPrompt, "/v1/jobs?key=" + key.Key} {
-		seen.call(t, http.MethodGet, s.url+path, key.Key, nil)
+		seen.call(t, http.MethodGet, s.URL+path, key.Key, nil)
 	}
-	must(seen.call(t, http.MethodDelete, s.url+"/v1/keys/"+weak.ID, key.Key, nil))
-	seen.call(t, http.MethodGet, s.url+"/v1/jobs", weak.Key, nil)
+	must(seen.call(t, http.MethodDelete, s.URL+"/v1/keys/"+weak.ID, key.Key, nil))
+	seen.call(t, http.MethodGet, s.URL+"/v1/jobs", weak.Key, nil)
 
 	scraped := scrapeOf(t, s.Server)
 	submit("chat", modelsim.Marked("hang-2", canaryPrompt))
@@ -278,7 +278,7 @@ func TestContentIsCapturedOnRequest(t *testing.T) {
 	deployment := simulatedDeployment(model)
 	deployment.APIKey = canaryModelKey
 	s := startWatched(t, to, server.Options{Deployments: []server.Deployment{deployment}, Telemetry: server.Telemetry{CaptureContent: true}})
-	s.mustAwait(t, submit(t, s.Server, "chat", canaryPrompt+strings.Repeat(" and so on", 100_000)).ID)
+	s.MustAwait(t, submit(t, s.Server, "chat", canaryPrompt+strings.Repeat(" and so on", 100_000)).ID)
 	scraped := scrapeOf(t, s.Server)
 	s.stop()
 	calls := to.named("chat test")

@@ -102,7 +102,7 @@ func TestWholeChat(t *testing.T) {
 		}
 		// Four calls of gpt, each with a picture, which is no text of 100,000 tokens.
 		var d forebay.Deployment
-		if err := over(t, s).get(t.Context(), "/v1/deployments/gpt", &d); err != nil || d.Used.Tokens > 10_000 || d.Used.Tokens < 4*800 {
+		if err := over(t, s).Get(t.Context(), "/v1/deployments/gpt", &d); err != nil || d.Used.Tokens > 10_000 || d.Used.Tokens < 4*800 {
 			t.Errorf("%d tokens are counted, %v", d.Used.Tokens, err)
 		}
 	})
@@ -184,7 +184,7 @@ func TestDeltasOfARunningJob(t *testing.T) {
 				s = start(t, o)
 			}
 			job := submit(t, s, "chat", "Which river flows through Zürich?")
-			resp, err := http.Get(over(t, s).url + "/v1/jobs/" + job.ID + "/events?deltas=true") //nolint:noctx // the test's end closes it
+			resp, err := http.Get(over(t, s).URL + "/v1/jobs/" + job.ID + "/events?deltas=true") //nolint:noctx // the test's end closes it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +212,7 @@ func TestDeltasOfARunningJob(t *testing.T) {
 			if got := await(t, s, job.ID); gjson.GetBytes(got.Result, "text").Str != "The Limmat flows." {
 				t.Errorf("result %s", got.Result)
 			}
-			events, err := over(t, s).events(t.Context(), job.ID)
+			events, err := over(t, s).Events(t.Context(), job.ID)
 			if err != nil || len(events) < 4 {
 				t.Errorf("%d events without deltas, %v", len(events), err)
 			}

@@ -48,8 +48,8 @@ func skewClock(seconds int64) error {
 // wrongNow stands in for time.Now. time.Since reads the monotonic clock alone.
 func wrongNow() time.Time { return wrongClock.shown.Add(time.Since(wrongClock.began)) }
 
-// clocksCanBeWrong reports whether skewClock knows this machine.
-func clocksCanBeWrong() bool {
+// ClocksCanBeWrong reports whether a process with ProcessOptions.Clock can be had on this machine.
+func ClocksCanBeWrong() bool {
 	_, err := jumpTo(0, 0)
 	return runtime.GOOS == "linux" && err == nil
 }

@@ -72,18 +72,18 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs, narrow, tenant = 10, 3, 5
 	g := startGate(t)
-	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"),
+	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"),
 		Queue: server.Queue{Concurrency: 8, LockDuration: 10 * time.Second}, Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Concurrency: tenant}},
 		Tasks: map[string]server.TaskOption{
 			"narrow": {HTTP: &server.HTTPTask{URL: g.url + "/narrow", Concurrency: narrow}},
 			"wide":   {HTTP: &server.HTTPTask{URL: g.url + "/wide"}},
 		}}
-	first := launch(t, o)
-	doomed := remote{first.mustListen(t)}
+	first := Launch(t, o)
+	doomed := Remote{URL: first.MustListen(t)}
 	var ids []string
-	submit := func(to remote) {
+	submit := func(to Remote) {
 		for i := range jobs {
-			job, _, err := to.submit(t.Context(), "", map[string]any{"task": []string{"narrow", "wide"}[i%2], "input": 1})
+			job, _, err := to.Submit(t.Context(), "", map[string]any{"task": []string{"narrow", "wide"}[i%2], "input": 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,17 +92,17 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	}
 	submit(doomed)
 	g.await(t, tenant)
-	second, third := launch(t, o), launch(t, o)
-	front := remote{second.mustListen(t)}
+	second, third := Launch(t, o), Launch(t, o)
+	front := Remote{URL: second.MustListen(t)}
 	submit(front)
-	submit(remote{third.mustListen(t)})
+	submit(Remote{URL: third.MustListen(t)})
 	var info forebay.Tenant
-	if err := front.get(t.Context(), "/v1/tenants/"+forebay.DefaultTenant, &info); err != nil || info.Concurrency != tenant || info.Running == nil || *info.Running != tenant {
+	if err := front.Get(t.Context(), "/v1/tenants/"+forebay.DefaultTenant, &info); err != nil || info.Concurrency != tenant || info.Running == nil || *info.Running != tenant {
 		t.Errorf("the tenant is %+v: %v", info, err)
 	}
 	waiting := 0
 	for _, id := range ids {
-		job, err := front.job(t.Context(), id)
+		job, err := front.Job(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,12 +115,12 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	if waiting != len(ids)-tenant {
 		t.Errorf("%d jobs wait", waiting)
 	}
-	first.kill()
+	first.Kill()
 	g.await(t, tenant)
 	close(g.open)
 	for _, id := range ids {
-		if job, attempts := front.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
-			t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+		if job, attempts := front.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
+			t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 		}
 	}
 	if g.most["all"] != tenant || g.most["/narrow"] > narrow {

@@ -22,8 +22,8 @@ import (
 // followToTheEnd reads a job's events as they come and resumes where the stream broke. Their
 // numbers count up by one, whatever happens to the server.
 func (c *crash) followToTheEnd(j *crashJob) {
-	err := c.persist(c.Context(), func(s remote) error {
-		err := s.follow(c.Context(), j.id, int64(len(j.events)), func(e forebay.Event) {
+	err := c.persist(c.Context(), func(s Remote) error {
+		err := s.Follow(c.Context(), j.id, int64(len(j.events)), func(e forebay.Event) {
 			if j.events = append(j.events, e); e.Number != int64(len(j.events)) {
 				c.Errorf("%s: event %d came after event %d", j.id, e.Number, len(j.events)-1)
 			}
@@ -32,7 +32,7 @@ func (c *crash) followToTheEnd(j *crashJob) {
 			return nil
 		}
 		if err == nil {
-			err = errNotYet // the server stopped
+			err = ErrNotYet // the server stopped
 		}
 		return err
 	})
@@ -65,8 +65,8 @@ func (c *crash) look(ctx context.Context, j *crashJob) {
 	if err != nil {
 		return
 	}
-	now, err := s.job(ctx, j.id)
-	var refused *problem
+	now, err := s.Job(ctx, j.id)
+	var refused *Problem
 	switch {
 	case errors.As(err, &refused) && refused.Status != http.StatusServiceUnavailable:
 		c.Errorf("the acknowledged job %s (%s) cannot be read: %s", j.id, j.key, err)
@@ -101,8 +101,8 @@ func (c *crash) awaitAll() {
 	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
 	defer cancel()
 	c.each(func(j *crashJob) error {
-		return c.persist(ctx, func(s remote) error {
-			_, err := s.await(ctx, j.id)
+		return c.persist(ctx, func(s Remote) error {
+			_, err := s.Await(ctx, j.id)
 			return err
 		})
 	})
@@ -136,14 +136,14 @@ func (c *crash) checkAll() {
 	if len(c.jobs) != c.total {
 		c.Errorf("%d of %d jobs were acknowledged", len(c.jobs), c.total)
 	}
-	listed, err := s.list(c.Context())
+	listed, err := s.List(c.Context())
 	if err != nil || len(listed) != len(c.jobs) {
 		c.Errorf("%d jobs are listed, %d were acknowledged: %v", len(listed), len(c.jobs), err)
 	}
 	c.each(func(j *crashJob) error { return c.check(s, j) })
 	c.checkSessions(listed)
 	c.checkAudit(s)
-	q, err := s.queue(c.Context())
+	q, err := s.Queue(c.Context())
 	if err != nil || q.Active+q.Scheduled+q.Locked+q.Retrying+q.DeadLetter+q.Quarantine != 0 {
 		c.Errorf("left in the queue: %+v %v", q, err)
 	}
@@ -151,9 +151,9 @@ func (c *crash) checkAll() {
 
 // checkAudit checks that the audit log is whole and has one entry for each event that it is to
 // have.
-func (c *crash) checkAudit(s remote) {
+func (c *crash) checkAudit(s Remote) {
 	c.Helper()
-	api, err := client.New(client.Options{BaseURL: s.url})
+	api, err := client.New(client.Options{BaseURL: s.URL})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func (c *crash) checkAudit(s remote) {
 		c.Error("the audit log has no events of jobs")
 	}
 	c.each(func(j *crashJob) error {
-		events, err := s.events(c.Context(), j.id)
+		events, err := s.Events(c.Context(), j.id)
 		if err != nil {
 			return err
 		}
@@ -222,8 +222,8 @@ func (c *crash) checkSessions(listed []forebay.Job) {
 	}
 }
 
-func (c *crash) check(s remote, j *crashJob) error {
-	job, err := s.job(c.Context(), j.id)
+func (c *crash) check(s Remote, j *crashJob) error {
+	job, err := s.Job(c.Context(), j.id)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (c *crash) check(s remote, j *crashJob) error {
 	if job.Status != forebay.StatusSucceeded || job.Generation != 1 {
 		return fmt.Errorf("is %s, generation %d: %+v", job.Status, job.Generation, job.Error)
 	}
-	attempts, err := s.attempts(c.Context(), j.id)
+	attempts, err := s.Attempts(c.Context(), j.id)
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (c *crash) check(s remote, j *crashJob) error {
 		return err
 	}
 	var result struct{ Text string }
-	if err := s.get(c.Context(), job.Links.Result, &result); err != nil {
+	if err := s.Get(c.Context(), job.Links.Result, &result); err != nil {
 		return err
 	}
 	var call int
@@ -250,7 +250,7 @@ func (c *crash) check(s remote, j *crashJob) error {
 	if _, err := fmt.Sscanf(result.Text, "answer %d to %s", &call, &to); err != nil || to != j.key || call > len(attempts) {
 		return fmt.Errorf("its result is %.60q, after %d attempts", result.Text, len(attempts))
 	}
-	events, err := s.events(c.Context(), j.id)
+	events, err := s.Events(c.Context(), j.id)
 	if err != nil {
 		return err
 	}
@@ -273,14 +273,14 @@ func checkAttempts(attempts []forebay.Attempt, charged, calls int) error {
 	answered := counts[forebay.OutcomeSucceeded] + counts[forebay.OutcomeRetried] + counts[forebay.OutcomeThrottled]
 	switch {
 	case counts[forebay.OutcomeSucceeded] != 1 || attempts[len(attempts)-1].Outcome != forebay.OutcomeSucceeded:
-		return fmt.Errorf("its attempts ended as %v, not once and last in success", outcomes(attempts))
+		return fmt.Errorf("its attempts ended as %v, not once and last in success", Outcomes(attempts))
 	case answered+counts[forebay.OutcomeLost] != len(attempts):
-		return fmt.Errorf("its attempts ended as %v", outcomes(attempts))
+		return fmt.Errorf("its attempts ended as %v", Outcomes(attempts))
 	// A failed probe is not charged.
 	case charged < counts[forebay.OutcomeSucceeded], charged > counts[forebay.OutcomeSucceeded]+counts[forebay.OutcomeRetried]:
-		return fmt.Errorf("%d attempts were charged, of %v", charged, outcomes(attempts))
+		return fmt.Errorf("%d attempts were charged, of %v", charged, Outcomes(attempts))
 	case calls < answered || calls > len(attempts):
-		return fmt.Errorf("the model was called %d times, the attempts say %v", calls, outcomes(attempts))
+		return fmt.Errorf("the model was called %d times, the attempts say %v", calls, Outcomes(attempts))
 	}
 	return nil
 }

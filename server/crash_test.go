@@ -37,7 +37,7 @@ func TestSurvivesCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	c := newCrash(t, size(1000, 400))
-	c.options.Database = database(t)
+	c.options.Database = DatabaseFile(t)
 	c.planDisturbances(size(10, 4), size(3, 1), 1)
 	running, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
@@ -48,7 +48,7 @@ func TestSurvivesCrashes(t *testing.T) {
 	}
 	p := c.disturb()
 	c.hitCalls(func() {
-		p.kill()
+		p.Kill()
 		p = c.launch()
 	})
 	if err := submitting.Wait(); err != nil {
@@ -60,7 +60,7 @@ func TestSurvivesCrashes(t *testing.T) {
 	watching.Wait()
 	c.checkAll()
 	c.checkPeak(1)
-	p.stop(t)
+	p.Stop(t)
 	checkIntegrity(t, c.options.Database)
 	c.summary(len(c.plan))
 }
@@ -84,7 +84,7 @@ const (
 type crash struct {
 	*testing.T
 	seed    uint64
-	options childOptions
+	options ProcessOptions
 	model   *modelsim.TestServer
 	plan    []disturbance
 	ahead   time.Duration // of the database's clock before ours
@@ -93,7 +93,7 @@ type crash struct {
 	let     atomic.Int64
 	sent    atomic.Int64
 
-	fronts []atomic.Pointer[process] // the processes with HTTP that run now
+	fronts []atomic.Pointer[Process] // the processes with HTTP that run now
 	turn   atomic.Int64              // whose is next
 	mu     sync.Mutex
 	jobs   []*crashJob // acknowledged, in order
@@ -131,7 +131,7 @@ func size(full, short int) int {
 
 // newCrash prepares a run with so many jobs; where they are kept is the caller's to say.
 func newCrash(t *testing.T, jobs int) *crash {
-	c := &crash{T: t, seed: rand.Uint64(), began: time.Now(), fronts: make([]atomic.Pointer[process], 1)}
+	c := &crash{T: t, seed: rand.Uint64(), began: time.Now(), fronts: make([]atomic.Pointer[Process], 1)}
 	if s := os.Getenv(crashSeedVariable); s != "" {
 		var err error
 		if c.seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -145,7 +145,7 @@ func newCrash(t *testing.T, jobs int) *crash {
 	}
 	c.model = modelsim.StartTest(c.script)
 	t.Cleanup(c.model.Close)
-	c.options = childOptions{
+	c.options = ProcessOptions{
 		Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond, Audit: server.Audit{JobEvents: []forebay.EventType{crashAudited}},
 		Queue: server.Queue{
 			Concurrency: crashPlaces, LockDuration: crashLock, MaxDeliveryCount: 1000,
@@ -201,7 +201,7 @@ func (c *crash) script(call modelsim.Call) modelsim.Reply {
 
 // disturb carries the plan out, each step after a random number of calls, and returns the last
 // process.
-func (c *crash) disturb() *process {
+func (c *crash) disturb() *Process {
 	c.Helper()
 	draw := c.random(1)
 	p := c.launch()
@@ -217,15 +217,15 @@ func (c *crash) disturb() *process {
 		}
 		switch d {
 		case killIt:
-			p.kill()
+			p.Kill()
 			p = c.launch()
 		case stopIt:
-			p.stop(c)
+			p.Stop(c)
 			p = c.launch()
 		case freezeIt:
-			p.signal(syscall.SIGSTOP)
+			p.Signal(syscall.SIGSTOP)
 			c.pause(crashLock + crashLock/2)
-			p.signal(syscall.SIGCONT)
+			p.Signal(syscall.SIGCONT)
 		}
 	}
 	return p
@@ -268,9 +268,9 @@ func (c *crash) awaitLooks(looks int64) {
 	}
 }
 
-func (c *crash) launch() *process {
+func (c *crash) launch() *Process {
 	c.Helper()
-	p := launch(c.T, c.options)
+	p := Launch(c.T, c.options)
 	c.fronts[0].Store(p)
 	return p
 }
@@ -283,30 +283,30 @@ func (c *crash) pause(d time.Duration) {
 }
 
 // server returns a process that listens now, each in its turn, waiting for one.
-func (c *crash) server(ctx context.Context) (remote, error) {
+func (c *crash) server(ctx context.Context) (Remote, error) {
 	for ctx.Err() == nil {
 		if p := c.fronts[int(c.turn.Add(1))%len(c.fronts)].Load(); p != nil {
-			if url := p.listen(ctx); url != "" {
-				return remote{url}, nil
+			if url := p.Listen(ctx); url != "" {
+				return Remote{URL: url}, nil
 			}
 		}
 		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
-			return remote{}, err
+			return Remote{}, err
 		}
 	}
-	return remote{}, ctx.Err()
+	return Remote{}, ctx.Err()
 }
 
 // persist repeats a request until a server answers it: a lost connection and a server that is
 // stopping are no answers.
-func (c *crash) persist(ctx context.Context, request func(remote) error) error {
+func (c *crash) persist(ctx context.Context, request func(Remote) error) error {
 	for {
 		s, err := c.server(ctx)
 		if err != nil {
 			return err
 		}
 		err = request(s)
-		var p *problem
+		var p *Problem
 		if err == nil || errors.As(err, &p) && p.Status != http.StatusServiceUnavailable {
 			return err
 		}
@@ -326,7 +326,7 @@ func (c *crash) submitAll(ctx context.Context) error {
 		if draw.IntN(50) == 0 { // over the inline limit: its input goes to blob storage
 			prompt += strings.Repeat(" and more", forebay.InlineBytes/8)
 		}
-		req := chat(prompt)
+		req := Chat(prompt)
 		req["priority"] = draw.IntN(10)
 		if draw.IntN(crashSessions) == 0 {
 			req["session_id"] = fmt.Sprintf("session-%d", draw.IntN(crashSessions))
@@ -336,10 +336,10 @@ func (c *crash) submitAll(ctx context.Context) error {
 		}
 		var id string
 		for range 1 + draw.IntN(20)/19 {
-			err := c.persist(ctx, func(s remote) error {
-				job, replayed, err := s.submit(ctx, key, req)
+			err := c.persist(ctx, func(s Remote) error {
+				job, replayed, err := s.Submit(ctx, key, req)
 				if err == nil && id != "" && (job.ID != id || !replayed) {
-					return &problem{Detail: fmt.Sprintf("%s was %s and is %s now (replayed: %t)", key, id, job.ID, replayed)}
+					return &Problem{Detail: fmt.Sprintf("%s was %s and is %s now (replayed: %t)", key, id, job.ID, replayed)}
 				}
 				if err == nil {
 					id = job.ID

@@ -68,7 +68,7 @@ func TestUnusableDatabases(t *testing.T) {
 			}
 		}, "cannot be opened"},
 	} {
-		path := database(t)
+		path := DatabaseFile(t)
 		c.prepare(path)
 		before, _ := os.ReadFile(path) // a folder has no content
 		s, err := server.New(server.Options{Database: "sqlite:" + path})
@@ -134,7 +134,7 @@ func TestDatabaseWithoutRights(t *testing.T) {
 		"unreadable file":  {0o777, 0o000, "cannot be opened"},
 		"read-only folder": {0o555, 0o666, "folder cannot be written to"},
 	} {
-		path := database(t)
+		path := DatabaseFile(t)
 		ours(t, path, "")
 		folder := filepath.Dir(path)
 		if err := os.Remove(path + ".lock"); err != nil {
@@ -145,11 +145,11 @@ func TestDatabaseWithoutRights(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p := launch(t, childOptions{Database: path, Unprivileged: true})
-		if code := p.wait(); code != 1 {
+		p := Launch(t, ProcessOptions{Database: path, Unprivileged: true})
+		if code := p.Wait(); code != 1 {
 			t.Errorf("%s: the server exited with %d", name, code)
 		}
-		checkMessage(t, name, strings.TrimSuffix(p.stderr.String(), "\n"), c.want, path)
+		checkMessage(t, name, strings.TrimSuffix(p.Stderr.String(), "\n"), c.want, path)
 	}
 }
 

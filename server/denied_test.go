@@ -42,12 +42,12 @@ func routed(database string, endpoints map[string]*modelsim.TestServer) server.O
 	return o
 }
 
-// denied waits until a deployment is known to turn every call away.
-func (r remote) denied(t *testing.T, name, why string) {
+// awaitDenied waits until a deployment is known to turn every call away.
+func awaitDenied(t *testing.T, r Remote, name, why string) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		var d forebay.Deployment
-		if err := r.get(t.Context(), "/v1/deployments/"+name, &d); err != nil {
+		if err := r.Get(t.Context(), "/v1/deployments/"+name, &d); err != nil {
 			return err
 		}
 		if d.Breaker == forebay.BreakerClosed || d.BreakerReason != why || d.Available() {
@@ -69,8 +69,8 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 		r := over(t, start(t, routed(database, map[string]*modelsim.TestServer{"east": east, "west": west})))
 		succeed := func(n int) {
 			t.Helper()
-			for _, id := range r.submitMany(t, n, chat("hello")) {
-				job, attempts := r.mustAwait(t, id)
+			for _, id := range submitMany(t, r, n, Chat("hello")) {
+				job, attempts := r.MustAwait(t, id)
 				if job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
 					t.Errorf("%s after %d attempts that were charged, of %+v", job.Status, job.Attempt, attempts)
 				}
@@ -87,19 +87,19 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 		if first == 0 || first > 3*deniedPlaces {
 			t.Errorf("%d calls were made with a key that is no good", first)
 		}
-		r.denied(t, "east", "unauthorized")
+		awaitDenied(t, r, "east", "unauthorized")
 		succeed(20)
 		if more := east.Stats().Calls - first; more > 1 {
 			t.Errorf("%d more calls afterwards; one at most may have been a probe", more)
 		}
 
 		east.Decide(nil)
-		if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
+		if _, err := r.Do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		succeed(1) // the probe
 		var d forebay.Deployment
-		if err := r.get(t.Context(), "/v1/deployments/east", &d); err != nil || d.Breaker != forebay.BreakerClosed || d.BreakerReason != "" {
+		if err := r.Get(t.Context(), "/v1/deployments/east", &d); err != nil || d.Breaker != forebay.BreakerClosed || d.BreakerReason != "" {
 			t.Errorf("after a call that succeeded: %+v, %v", d, err)
 		}
 		before := west.Stats().Calls
@@ -109,7 +109,7 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 		}
 
 		var told struct{ Messages []forebay.Message }
-		if _, err := r.do(t.Context(), http.MethodPost, "/v1/topics/operations/subscriptions/all/messages/receive", nil, map[string]any{"max_messages": 10}, &told); err != nil {
+		if _, err := r.Do(t.Context(), http.MethodPost, "/v1/topics/operations/subscriptions/all/messages/receive", nil, map[string]any{"max_messages": 10}, &told); err != nil {
 			t.Fatal(err)
 		}
 		opened := false
@@ -142,10 +142,10 @@ func TestJobsWaitForCredit(t *testing.T) {
 		var ids []string
 		t.Run("no credit", func(t *testing.T) {
 			r := over(t, start(t, o))
-			ids = r.submitMany(t, jobs, chat("hello"))
-			r.denied(t, "east", "insufficient_quota")
-			eventually(t, time.Minute, func() error {
-				all, err := r.list(t.Context())
+			ids = submitMany(t, r, jobs, Chat("hello"))
+			awaitDenied(t, r, "east", "insufficient_quota")
+			Eventually(t, time.Minute, func() error {
+				all, err := r.List(t.Context())
 				if err != nil {
 					return err
 				}
@@ -164,8 +164,8 @@ func TestJobsWaitForCredit(t *testing.T) {
 		t.Run("credit", func(t *testing.T) {
 			r := over(t, start(t, o))
 			for _, id := range ids {
-				if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
-					t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+				if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
+					t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 				}
 			}
 		})
@@ -197,13 +197,13 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 		r := over(t, start(t, o))
 		var ids []string
 		for name := range reasons {
-			ids = append(ids, r.submitMany(t, jobs, map[string]any{"task": "ask-" + name, "input": "hello"})...)
+			ids = append(ids, submitMany(t, r, jobs, map[string]any{"task": "ask-" + name, "input": "hello"})...)
 		}
 		for name, why := range reasons {
-			r.denied(t, name, string(why))
+			awaitDenied(t, r, name, string(why))
 		}
-		eventually(t, time.Minute, func() error {
-			all, err := r.list(t.Context())
+		Eventually(t, time.Minute, func() error {
+			all, err := r.List(t.Context())
 			if err != nil || len(all) != len(ids) {
 				return fmt.Errorf("%d jobs, %v", len(all), err)
 			}
@@ -220,18 +220,18 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 			}
 		}
 
-		sim := remote{model.url}
-		if _, err := sim.do(t.Context(), http.MethodPut, "/_sim/faults", nil, []any{}, nil); err != nil {
+		sim := Remote{URL: model.url}
+		if _, err := sim.Do(t.Context(), http.MethodPut, "/_sim/faults", nil, []any{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		for name := range reasons {
-			if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/"+name+"/resume", nil, nil, nil); err != nil {
+			if _, err := r.Do(t.Context(), http.MethodPost, "/v1/deployments/"+name+"/resume", nil, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, id := range ids {
-			if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
-				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+			if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
+				t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 			}
 		}
 	})
@@ -253,25 +253,25 @@ func TestDoubtfulRefusals(t *testing.T) {
 		o.Queues[forebay.DefaultQueue] = server.Queue{Concurrency: 1}
 		r := over(t, start(t, o))
 		for range 4 {
-			bad, good := r.send(t, "bad"), r.send(t, "good")
-			if job, _ := r.mustAwait(t, bad.ID); job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "unauthorized" {
+			bad, good := r.Send(t, "bad"), r.Send(t, "good")
+			if job, _ := r.MustAwait(t, bad.ID); job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "unauthorized" {
 				t.Errorf("one that was refused: %+v", job)
 			}
-			if job, _ := r.mustAwait(t, good.ID); job.Status != forebay.StatusSucceeded {
+			if job, _ := r.MustAwait(t, good.ID); job.Status != forebay.StatusSucceeded {
 				t.Errorf("the next: %+v", job)
 			}
 		}
 		const jobs, lost = 10, 2
 		model.Decide(turnedAway(http.StatusForbidden, ""))
-		ids := r.submitMany(t, jobs, chat("hello"))
-		r.denied(t, "east", "unauthorized")
+		ids := submitMany(t, r, jobs, Chat("hello"))
+		awaitDenied(t, r, "east", "unauthorized")
 		model.Decide(nil)
-		if _, err := r.do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
+		if _, err := r.Do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		failed := 0
 		for _, id := range ids {
-			if job, _ := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
+			if job, _ := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
 				failed++
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -32,7 +33,7 @@ func TestDocumentsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		path := database(t)
+		path := DatabaseFile(t)
 		newDocumentCrash(t, path, func() map[string]bool { return chunksInSQLite(t, path) }).run()
 	})
 	t.Run("postgresql", func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestDocumentsSurviveCrashes(t *testing.T) {
 // documentCrash is one run.
 type documentCrash struct {
 	*testing.T
-	options  childOptions
+	options  ProcessOptions
 	recorded func() map[string]bool // texts of chunks whose vectors are on disk
 	model    *modelsim.TestServer
 
@@ -54,13 +55,16 @@ type documentCrash struct {
 	embedded map[string]int
 }
 
-const documentsSentences = 40
+const (
+	documentsSentences = 40
+	documentAnswer     = `{"title":"Of its model","language":"en","entities":[]}` // the model's answer about each
+)
 
 func newDocumentCrash(t *testing.T, at string, recorded func() map[string]bool) *documentCrash {
 	c := &documentCrash{T: t, recorded: recorded, known: map[string]bool{}, embedded: map[string]int{}}
 	c.model = modelsim.StartTest(c.answer)
 	t.Cleanup(c.model.Close)
-	c.options = childOptions{
+	c.options = ProcessOptions{
 		Database: at, Blob: "file://" + t.TempDir(), Endpoint: c.model.URL(), Shutdown: 100 * time.Millisecond,
 		Documents: server.Documents{ChunkTokens: 40, OverlapTokens: 8, BatchInputs: 4},
 		Queue: server.Queue{Concurrency: 8, LockDuration: time.Second, MaxDeliveryCount: 1000,
@@ -76,7 +80,7 @@ func (c *documentCrash) answer(call modelsim.Call) modelsim.Reply {
 		return modelsim.Reply{Delay: delay, Status: http.StatusInternalServerError}
 	}
 	if !call.Embed {
-		return modelsim.Reply{Delay: delay, Text: describedAs}
+		return modelsim.Reply{Delay: delay, Text: documentAnswer}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,11 +109,11 @@ func (c *documentCrash) content(n int) string {
 func (c *documentCrash) run() {
 	documents, kills := size(40, 12), size(10, 4)
 	sent := 0
-	p := launch(c.T, c.options)
+	p := Launch(c.T, c.options)
 	for round := range kills {
-		s := &library{remote: remote{p.mustListen(c.T)}, t: c.T, model: c.model}
+		s := c.connect(p)
 		for ; sent < documents*(round+1)/kills; sent++ {
-			if _, _, err := s.upload("?id="+c.id(sent), "text/plain", c.content(sent)); err != nil {
+			if _, _, err := s.AddDocument(c.Context(), forebay.NewDocument{ID: c.id(sent), ContentType: "text/plain"}, []byte(c.content(sent))); err != nil {
 				c.Fatal(err)
 			}
 		}
@@ -119,28 +123,26 @@ func (c *documentCrash) run() {
 		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= calls })
 		cancel()
 		c.whole(s, rand.IntN(sent))
-		p.kill()
+		p.Kill()
 		c.learn()
-		p = launch(c.T, c.options)
+		p = Launch(c.T, c.options)
 	}
-	s := &library{remote: remote{p.mustListen(c.T)}, t: c.T, model: c.model}
+	s := c.connect(p)
 	for n := range documents {
-		var d forebay.Document
-		eventually(c, time.Minute, func() error {
-			d = s.await(c.id(n))
-			if d.Status == forebay.DocumentProcessing {
-				return errNotYet
-			}
-			return nil
-		})
+		within, cancel := context.WithTimeout(c.Context(), time.Minute)
+		d, err := s.WaitDocument(within, c.id(n))
+		cancel()
+		if err != nil {
+			c.Fatal(err)
+		}
 		if d.Status != forebay.DocumentReady || d.Branches.Embedding.Done != d.Chunks || d.Chunks < 10 {
 			c.Errorf("%s: %+v", d.ID, d)
 		}
-		if found := s.search(forebay.SearchKeyword, c.word(n)); len(found) != forebay.DefaultSearchResults || found[0].DocumentID != d.ID {
+		if found := c.search(s, n); len(found) != forebay.DefaultSearchResults || found[0].DocumentID != d.ID {
 			c.Errorf("%s is found %d times", d.ID, len(found))
 		}
 	}
-	p.stop(c)
+	p.Stop(c)
 	c.learn()
 	repeated := 0
 	for text := range c.known {
@@ -155,15 +157,35 @@ func (c *documentCrash) run() {
 }
 
 // whole looks whether what is found of a document is found because all of it is there.
-func (c *documentCrash) whole(s *library, n int) {
-	found := s.search(forebay.SearchKeyword, c.word(n))
-	var d forebay.Document
-	if err := s.get(c.Context(), "/v1/documents/"+c.id(n), &d); err != nil {
+func (c *documentCrash) whole(s *client.Client, n int) {
+	found := c.search(s, n)
+	d, err := s.Document(c.Context(), c.id(n))
+	if err != nil {
 		c.Fatal(err)
 	}
 	if len(found) > 0 && d.Status != forebay.DocumentReady {
 		c.Errorf("%s is found and %s", d.ID, d.Status)
 	}
+}
+
+// search returns what is found by the word of a document.
+func (c *documentCrash) search(s *client.Client, n int) []forebay.SearchResult {
+	c.Helper()
+	found, err := s.Search(c.Context(), forebay.SearchRequest{Query: c.word(n), Mode: forebay.SearchKeyword})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return found.Items
+}
+
+// connect returns a client of a process that has to listen.
+func (c *documentCrash) connect(p *Process) *client.Client {
+	c.Helper()
+	s, err := client.New(client.Options{BaseURL: p.MustListen(c.T)})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return s
 }
 
 // learn reads, when no server runs, what is on disk.

@@ -49,7 +49,7 @@ func TestEmbeddingOfDeployments(t *testing.T) {
 			})
 			limits := []server.Deployment{{Name: "a", EmbeddingInputs: 5}, {Name: "b", EmbeddingInputs: 2}, {Name: "c"}}
 			run("inputs", 2, limits, func(t *testing.T, l *library) int64 {
-				if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/old/retry", nil, nil, nil); err != nil {
+				if _, err := l.Do(t.Context(), http.MethodPost, "/v1/documents/old/retry", nil, nil, nil); err != nil {
 					t.Fatal(err)
 				}
 				for _, d := range []forebay.Document{l.await("old"), l.add("new", content)} {

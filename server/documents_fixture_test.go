@@ -19,14 +19,14 @@ import (
 
 // documentEngines are the databases that documents are tested on.
 var documentEngines = map[string]func(testing.TB) string{
-	"sqlite":     func(t testing.TB) string { return "sqlite:" + database(t) },
+	"sqlite":     func(t testing.TB) string { return "sqlite:" + DatabaseFile(t) },
 	"postgresql": pgtest.Database,
 	"pgvector":   pgtest.VectorDatabase,
 }
 
 // library is a server with documents, and what its model was asked.
 type library struct {
-	remote
+	Remote
 	t        *testing.T
 	model    *modelsim.TestServer
 	database string
@@ -59,13 +59,13 @@ func openLibrary(t *testing.T, o server.Options) *library {
 	}
 	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
 	s := start(t, o)
-	l.remote = over(t, s)
+	l.Remote = over(t, s)
 	return l
 }
 
 // upload sends a document and returns the answer's status.
 func (l *library) upload(query, contentType, content string, header ...string) (d forebay.Document, status int, err error) {
-	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.url+"/v1/documents"+query, strings.NewReader(content))
+	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.URL+"/v1/documents"+query, strings.NewReader(content))
 	if err != nil {
 		return d, 0, err
 	}
@@ -82,7 +82,7 @@ func (l *library) upload(query, contentType, content string, header ...string) (
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode > 299 {
-		p := &problem{Status: resp.StatusCode}
+		p := &Problem{Status: resp.StatusCode}
 		if err = json.Unmarshal(b, p); err == nil {
 			err = p
 		}
@@ -105,7 +105,7 @@ func (l *library) add(id, content string) forebay.Document {
 
 func (l *library) await(id string) (d forebay.Document) {
 	l.t.Helper()
-	if err := l.get(l.t.Context(), "/v1/documents/"+id+"?wait=30s", &d); err != nil {
+	if err := l.Get(l.t.Context(), "/v1/documents/"+id+"?wait=30s", &d); err != nil {
 		l.t.Fatal(err)
 	}
 	return d
@@ -114,7 +114,7 @@ func (l *library) await(id string) (d forebay.Document) {
 func (l *library) search(mode forebay.SearchMode, query string) []forebay.SearchResult {
 	l.t.Helper()
 	var found forebay.SearchResults
-	if _, err := l.do(l.t.Context(), http.MethodPost, "/v1/search", nil, forebay.SearchRequest{Query: query, Mode: mode}, &found); err != nil {
+	if _, err := l.Do(l.t.Context(), http.MethodPost, "/v1/search", nil, forebay.SearchRequest{Query: query, Mode: mode}, &found); err != nil {
 		l.t.Fatal(err)
 	}
 	return found.Items
@@ -144,7 +144,7 @@ func (l *library) subscribe(t *testing.T) {
 		{http.MethodPut, documentEvents, struct{}{}},
 		{http.MethodPut, documentEvents + "/rules/$Default", forebay.RuleSettings{SQLFilter: "sys.Label LIKE 'document.%'"}},
 	} {
-		if _, err := l.do(t.Context(), step.method, step.path, nil, step.body, nil); err != nil {
+		if _, err := l.Do(t.Context(), step.method, step.path, nil, step.body, nil); err != nil {
 			t.Fatalf("%s: %s", step.path, err)
 		}
 	}
@@ -153,7 +153,7 @@ func (l *library) subscribe(t *testing.T) {
 // Whatever became of a content is told once.
 func (l *library) told(t *testing.T) {
 	var page forebay.Page[forebay.Message]
-	if err := l.get(t.Context(), documentEvents+"/messages?limit=100", &page); err != nil {
+	if err := l.Get(t.Context(), documentEvents+"/messages?limit=100", &page); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
@@ -173,8 +173,8 @@ func (l *library) told(t *testing.T) {
 	}
 }
 
-func asProblem(err error, p **problem) bool {
-	known, ok := err.(*problem)
+func asProblem(err error, p **Problem) bool {
+	known, ok := err.(*Problem)
 	*p = known
 	return ok
 }
@@ -183,7 +183,7 @@ func asProblem(err error, p **problem) bool {
 func (l *library) key(t *testing.T, tenant string, as map[string]string, scopes ...forebay.Scope) string {
 	t.Helper()
 	var key forebay.APIKey
-	if _, err := l.do(context.WithoutCancel(t.Context()), http.MethodPost, "/v1/keys", as, map[string]any{"tenant": tenant, "scopes": scopes}, &key); err != nil {
+	if _, err := l.Do(context.WithoutCancel(t.Context()), http.MethodPost, "/v1/keys", as, map[string]any{"tenant": tenant, "scopes": scopes}, &key); err != nil {
 		t.Fatal(err)
 	}
 	return key.Key

@@ -89,13 +89,13 @@ func (l *library) pipeline(t *testing.T) {
 	l.await(same.ID)
 	var page forebay.Page[forebay.Document]
 	var old forebay.Page[forebay.Document]
-	if err := l.get(t.Context(), "/v1/documents?limit=1", &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != same.ID || page.NextCursor == "" {
+	if err := l.Get(t.Context(), "/v1/documents?limit=1", &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != same.ID || page.NextCursor == "" {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if err := l.get(t.Context(), "/v1/documents?created_before=2020-01-01T00:00:00Z", &old); err != nil || len(old.Items) != 0 {
+	if err := l.Get(t.Context(), "/v1/documents?created_before=2020-01-01T00:00:00Z", &old); err != nil || len(old.Items) != 0 {
 		t.Errorf("before there were documents: %v (%v)", old, err)
 	}
-	if err := l.get(t.Context(), "/v1/documents?limit=1&cursor="+page.NextCursor, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != "heron" {
+	if err := l.Get(t.Context(), "/v1/documents?limit=1&cursor="+page.NextCursor, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != "heron" {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
@@ -116,7 +116,7 @@ func (l *library) replace(t *testing.T) {
 	<-entered
 	l.embed.Store(nil)
 	var d forebay.Document
-	if err := l.get(t.Context(), "/v1/documents/changing", &d); err != nil || d.Status != forebay.DocumentProcessing || !d.Searchable {
+	if err := l.Get(t.Context(), "/v1/documents/changing", &d); err != nil || d.Status != forebay.DocumentProcessing || !d.Searchable {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if old, made := l.search(forebay.SearchKeyword, "zeppelins"), l.search(forebay.SearchKeyword, "submarines"); len(old) != 1 || len(made) != 0 {
@@ -215,15 +215,15 @@ func (l *library) failures(t *testing.T) {
 	if d = l.await("unlucky"); d.Status != forebay.DocumentReady || len(l.search(forebay.SearchKeyword, "quokkas")) != 1 {
 		t.Errorf("retried: %+v", d)
 	}
-	var p *problem
-	if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/unlucky/retry", nil, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeConflict {
+	var p *Problem
+	if _, err := l.Do(t.Context(), http.MethodPost, "/v1/documents/unlucky/retry", nil, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeConflict {
 		t.Errorf("a retry of what is ready: %v", err)
 	}
 }
 
 func (l *library) retry(t *testing.T, id string) {
 	t.Helper()
-	if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/"+id+"/retry", nil, nil, nil); err != nil {
+	if _, err := l.Do(t.Context(), http.MethodPost, "/v1/documents/"+id+"/retry", nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -266,7 +266,7 @@ func (l *library) badRequests(t *testing.T) {
 		{"", "multipart/form-data", "x", forebay.CodeInvalidRequest},
 		{"", "application/json", `{"url":"x","what":1}`, forebay.CodeUnknownField},
 	} {
-		var p *problem
+		var p *Problem
 		if _, _, err := l.upload(c.query, c.contentType, c.content); !asProblem(err, &p) || p.Code != c.want {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -275,8 +275,8 @@ func (l *library) badRequests(t *testing.T) {
 		`{}`: forebay.CodeInvalidRequest, `{"query":"x","mode":"y"}`: forebay.CodeInvalidRequest, `{"query":"x","limit":101}`: forebay.CodeInvalidRequest,
 		`{"mode":"vector","vector":[1,2]}`: forebay.CodeDimensionsChanged, `{"mode":"vector","vector":[0` + strings.Repeat(",0", modelsim.DefaultDimensions-1) + `]}`: forebay.CodeInvalidRequest,
 	} {
-		var p *problem
-		if _, err := l.do(t.Context(), http.MethodPost, "/v1/search", nil, json.RawMessage(body), nil); !asProblem(err, &p) || p.Code != want {
+		var p *Problem
+		if _, err := l.Do(t.Context(), http.MethodPost, "/v1/search", nil, json.RawMessage(body), nil); !asProblem(err, &p) || p.Code != want {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -288,7 +288,7 @@ func (l *library) badRequests(t *testing.T) {
 	if _, _, err := l.upload("", "multipart/form-data; boundary=b", form); err != nil {
 		t.Fatal(err)
 	}
-	var p *problem
+	var p *Problem
 	if _, _, err := l.upload("", "multipart/form-data; boundary=b", file+file+"--b--\r\n"); !asProblem(err, &p) || !strings.Contains(p.Detail, "twice") {
 		t.Errorf("two documents: %v", err)
 	}
@@ -302,22 +302,22 @@ func (l *library) badRequests(t *testing.T) {
 // removed.
 func (l *library) deleteAll(t *testing.T) {
 	var page forebay.Page[forebay.Document]
-	if err := l.get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {
+	if err := l.Get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {
 		t.Fatalf("%d documents, %v", len(page.Items), err)
 	}
 	for _, d := range page.Items {
-		if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/"+d.ID, nil, nil, nil); err != nil {
+		if _, err := l.Do(t.Context(), http.MethodDelete, "/v1/documents/"+d.ID, nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if found := l.search(forebay.SearchKeyword, "herons quokkas submarines narwhals"); len(found) != 0 {
 		t.Errorf("%v is found", documentsOf(found))
 	}
-	var p *problem
-	if err := l.get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
+	var p *Problem
+	if err := l.Get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
 		t.Errorf("%v", err)
 	}
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		if left := l.left(t); len(left) > 0 {
 			return fmt.Errorf("there are left: %v", left)
 		}
@@ -327,7 +327,7 @@ func (l *library) deleteAll(t *testing.T) {
 	if left := l.left(t); len(left) < 7 {
 		t.Errorf("of a document there are only %v", left)
 	}
-	if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/last", nil, nil, nil); err != nil {
+	if _, err := l.Do(t.Context(), http.MethodDelete, "/v1/documents/last", nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	shorter := func(modelsim.Call) modelsim.Reply {
@@ -417,38 +417,38 @@ func TestDocumentsOfTenants(t *testing.T) {
 			}
 			for tenant, key := range keys {
 				as := map[string]string{"Authorization": "Bearer " + key}
-				eventually(t, time.Minute, func() error {
+				Eventually(t, time.Minute, func() error {
 					var d forebay.Document
-					_, err := l.do(t.Context(), http.MethodGet, "/v1/documents/shared", as, nil, &d)
+					_, err := l.Do(t.Context(), http.MethodGet, "/v1/documents/shared", as, nil, &d)
 					if err == nil && d.Status != forebay.DocumentReady {
-						err = errNotYet
+						err = ErrNotYet
 					}
 					return err
 				})
 				for _, mode := range []forebay.SearchMode{forebay.SearchKeyword, forebay.SearchVector, forebay.SearchHybrid} {
 					var found forebay.SearchResults
-					_, err := l.do(t.Context(), http.MethodPost, "/v1/search", as, forebay.SearchRequest{Query: "common word red blue", Mode: mode}, &found)
+					_, err := l.Do(t.Context(), http.MethodPost, "/v1/search", as, forebay.SearchRequest{Query: "common word red blue", Mode: mode}, &found)
 					if err != nil || len(found.Items) != 1 || !strings.Contains(found.Items[0].Text, tenant) {
 						t.Errorf("%s by %s: %+v, %v", tenant, mode, found.Items, err)
 					}
 				}
 			}
 			as := map[string]string{"Authorization": "Bearer " + keys["red"]}
-			var p *problem
-			if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/shared", as, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeForbidden {
+			var p *Problem
+			if _, err := l.Do(t.Context(), http.MethodDelete, "/v1/documents/shared", as, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeForbidden {
 				t.Errorf("a key that may only submit deletes a document: %v", err)
 			}
 			operator := map[string]string{"Authorization": "Bearer " + l.key(t, "red", map[string]string{"Authorization": "Bearer " + admin}, forebay.ScopeOperate)}
-			if _, err := l.do(t.Context(), http.MethodDelete, "/v1/documents/shared", operator, nil, nil); err != nil {
+			if _, err := l.Do(t.Context(), http.MethodDelete, "/v1/documents/shared", operator, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 			var log forebay.Page[forebay.AuditEntry]
-			if _, err := l.do(t.Context(), http.MethodGet, "/v1/audit?action=delete-document", map[string]string{"Authorization": "Bearer " + admin}, nil, &log); err != nil ||
+			if _, err := l.Do(t.Context(), http.MethodGet, "/v1/audit?action=delete-document", map[string]string{"Authorization": "Bearer " + admin}, nil, &log); err != nil ||
 				len(log.Items) != 1 || log.Items[0].Tenant != "red" || log.Items[0].Target != "shared" || log.Items[0].Actor == "" {
 				t.Errorf("the audit log has %+v, %v", log.Items, err)
 			}
 			var d forebay.Document
-			if _, err := l.do(t.Context(), http.MethodGet, "/v1/documents/shared", map[string]string{"Authorization": "Bearer " + keys["blue"]}, nil, &d); err != nil || !d.Searchable {
+			if _, err := l.Do(t.Context(), http.MethodGet, "/v1/documents/shared", map[string]string{"Authorization": "Bearer " + keys["blue"]}, nil, &d); err != nil || !d.Searchable {
 				t.Errorf("%+v, %v", d, err)
 			}
 		})

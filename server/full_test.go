@@ -22,8 +22,8 @@ import (
 // No file of the server may grow: the same to SQLite as a disk that fails at its end.
 func TestFilesThatCannotGrow(t *testing.T) {
 	t.Parallel()
-	o := childOptions{Database: database(t)}
-	testFullDisk(t, o, forebay.CodeUnavailable, func(p *process) { p.limit(t, 4096) }, func(p *process) { p.limit(t, 0) })
+	o := ProcessOptions{Database: DatabaseFile(t)}
+	testFullDisk(t, o, forebay.CodeUnavailable, func(p *Process) { p.Limit(t, 4096) }, func(p *Process) { p.Limit(t, 0) })
 }
 
 // A file system without a free block, where the tests may mount one.
@@ -40,9 +40,9 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	filler := filepath.Join(folder, "filler")
-	testFullDisk(t, childOptions{Database: filepath.Join(folder, "forebay.db")}, forebay.CodeStorageFull,
-		func(*process) { fill(t, filler) },
-		func(*process) {
+	testFullDisk(t, ProcessOptions{Database: filepath.Join(folder, "forebay.db")}, forebay.CodeStorageFull,
+		func(*Process) { fill(t, filler) },
+		func(*Process) {
 			if err := os.Remove(filler); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func fill(t *testing.T, name string) {
 
 // testFullDisk runs jobs on a disk that is full. Submits are refused with the code, and results
 // wait. When there is space again, everything acknowledged ends without another call.
-func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free func(*process)) {
+func testFullDisk(t *testing.T, o ProcessOptions, code forebay.Code, full, free func(*Process)) {
 	const calls = 8
 	release := make(chan struct{})
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
@@ -80,29 +80,29 @@ func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free fu
 	t.Cleanup(model.Close)
 	o.Endpoint, o.Shutdown = model.URL(), time.Second
 	o.Queue = server.Queue{Concurrency: calls, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}
-	p := launch(t, o)
-	s := remote{p.mustListen(t)}
+	p := Launch(t, o)
+	s := Remote{URL: p.MustListen(t)}
 	var sent []forebay.Job
 	for i := range calls + 4 { // some wait in line
-		sent = append(sent, s.send(t, fmt.Sprint("full-", i)))
+		sent = append(sent, s.Send(t, fmt.Sprint("full-", i)))
 	}
-	awaitModel(t, model, inFlight(calls))
+	AwaitModel(t, model, InFlight(calls))
 	full(p)
 
 	for _, path := range []string{"/v1/jobs", "/readyz"} {
 		method, body := http.MethodGet, any(nil)
 		if path == "/v1/jobs" {
-			method, body = http.MethodPost, chat(modelsim.Marked("refused", "say something"))
+			method, body = http.MethodPost, Chat(modelsim.Marked("refused", "say something"))
 		}
-		var refused *problem
-		if _, err := s.do(t.Context(), method, path, nil, body, nil); !errors.As(err, &refused) || refused.Code != code || refused.Status < 500 {
+		var refused *Problem
+		if _, err := s.Do(t.Context(), method, path, nil, body, nil); !errors.As(err, &refused) || refused.Code != code || refused.Status < 500 {
 			t.Errorf("%s answered %v, want %s", path, err, code)
 		}
 	}
 	close(release)
-	awaitModel(t, model, inFlight(0))
+	AwaitModel(t, model, InFlight(0))
 	for _, job := range sent { // what is there can be read
-		if job, err := s.job(t.Context(), job.ID); err != nil || job.Status.Terminal() {
+		if job, err := s.Job(t.Context(), job.ID); err != nil || job.Status.Terminal() {
 			t.Errorf("on the full disk: %s %v", job.Status, err)
 		}
 	}
@@ -113,17 +113,17 @@ func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free fu
 	free(p)
 
 	for i, job := range sent {
-		job, attempts := s.mustAwait(t, job.ID)
+		job, attempts := s.MustAwait(t, job.ID)
 		if calls := model.Calls(fmt.Sprint("full-", i)); job.Status != forebay.StatusSucceeded || calls != 1 || len(attempts) != 1 {
-			t.Errorf("%s after %d calls, attempts %v: %+v", job.Status, calls, outcomes(attempts), job.Error)
+			t.Errorf("%s after %d calls, attempts %v: %+v", job.Status, calls, Outcomes(attempts), job.Error)
 		}
 	}
-	if job, _ := s.mustAwait(t, s.send(t, "later").ID); job.Status != forebay.StatusSucceeded {
+	if job, _ := s.MustAwait(t, s.Send(t, "later").ID); job.Status != forebay.StatusSucceeded {
 		t.Errorf("a job sent when there was space again is %s", job.Status)
 	}
-	if all, err := s.list(t.Context()); err != nil || len(all) != len(sent)+1 || model.Calls("refused") != 0 {
+	if all, err := s.List(t.Context()); err != nil || len(all) != len(sent)+1 || model.Calls("refused") != 0 {
 		t.Errorf("%d jobs, %d were acknowledged: %v", len(all), len(sent)+1, err)
 	}
-	p.stop(t)
+	p.Stop(t)
 	checkIntegrity(t, o.Database)
 }

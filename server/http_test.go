@@ -9,39 +9,31 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
-	"github.com/forebayhq/forebay/server"
 )
 
-// remote is a server as an HTTP client sees it.
-type remote struct{ url string }
+// Remote is a server as an HTTP client sees it, at its base URL.
+type Remote struct{ URL string }
 
-// over returns the HTTP client's view of a server in this process.
-func over(t testing.TB, s *server.Server) remote {
-	t.Helper()
-	return remote{"http://" + s.Addr(t.Context()).String()}
-}
-
-// problem is the body of an error.
-type problem struct {
+// Problem is the body of an error.
+type Problem struct {
 	Status int          `json:"status"`
 	Code   forebay.Code `json:"code"`
 	Detail string       `json:"detail"`
 }
 
-func (p *problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail) }
+func (p *Problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail) }
 
-// do sends a request and decodes the answer into out. The error is a *problem when the server
+// Do sends a request and decodes the answer into out. The error is a *Problem when the server
 // answered with one, and the transport's otherwise.
-func (r remote) do(ctx context.Context, method, path string, header map[string]string, body, out any) (http.Header, error) {
+func (r Remote) Do(ctx context.Context, method, path string, header map[string]string, body, out any) (http.Header, error) {
 	var reader io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -50,7 +42,7 @@ func (r remote) do(ctx context.Context, method, path string, header map[string]s
 		}
 		reader = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, r.url+path, reader)
+	req, err := http.NewRequestWithContext(ctx, method, r.URL+path, reader)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +62,7 @@ func (r remote) do(ctx context.Context, method, path string, header map[string]s
 		return nil, err
 	}
 	if resp.StatusCode > 299 {
-		p := &problem{Status: resp.StatusCode}
+		p := &Problem{Status: resp.StatusCode}
 		if err := json.Unmarshal(b, p); err != nil {
 			return nil, fmt.Errorf("status %d without a problem: %.200q", resp.StatusCode, b)
 		}
@@ -82,71 +74,51 @@ func (r remote) do(ctx context.Context, method, path string, header map[string]s
 	return resp.Header, json.Unmarshal(b, out)
 }
 
-func (r remote) get(ctx context.Context, path string, out any) error {
-	_, err := r.do(ctx, http.MethodGet, path, nil, nil, out)
+// Get is Do for a request that only reads.
+func (r Remote) Get(ctx context.Context, path string, out any) error {
+	_, err := r.Do(ctx, http.MethodGet, path, nil, nil, out)
 	return err
 }
 
-func (r remote) submit(ctx context.Context, key string, req map[string]any) (job forebay.Job, replayed bool, err error) {
+// Submit submits a job, with an idempotency key unless that is "".
+func (r Remote) Submit(ctx context.Context, key string, req map[string]any) (job forebay.Job, replayed bool, err error) {
 	header := map[string]string{}
 	if key != "" {
 		header["Idempotency-Key"] = key
 	}
-	h, err := r.do(ctx, http.MethodPost, "/v1/jobs", header, req, &job)
+	h, err := r.Do(ctx, http.MethodPost, "/v1/jobs", header, req, &job)
 	return job, h.Get("Idempotency-Replayed") == "true", err
 }
 
-// submitMany submits one request so many times at once, and returns the jobs' IDs.
-func (r remote) submitMany(t *testing.T, n int, req map[string]any) (ids []string) {
-	t.Helper()
-	line, err := json.Marshal(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(client.Options{BaseURL: r.url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var one forebay.SubmitRequest
-	if err := json.Unmarshal(line, &one); err != nil {
-		t.Fatal(err)
-	}
-	for result, err := range c.SubmitBulk(t.Context(), slices.Values(slices.Repeat([]forebay.SubmitRequest{one}, n))) {
-		if err != nil || result.Error != nil {
-			t.Fatal(err, result.Error)
-		}
-		ids = append(ids, result.Job.ID)
-	}
-	return ids
+// Job reads a job.
+func (r Remote) Job(ctx context.Context, id string) (job forebay.Job, err error) {
+	return job, r.Get(ctx, "/v1/jobs/"+id, &job)
 }
 
-func (r remote) job(ctx context.Context, id string) (job forebay.Job, err error) {
-	return job, r.get(ctx, "/v1/jobs/"+id, &job)
-}
-
-// await long-polls until the job is terminal.
-func (r remote) await(ctx context.Context, id string) (job forebay.Job, err error) {
+// Await long-polls until the job is terminal.
+func (r Remote) Await(ctx context.Context, id string) (job forebay.Job, err error) {
 	for {
-		if err = r.get(ctx, "/v1/jobs/"+id+"?wait=30s", &job); err != nil || job.Status.Terminal() {
+		if err = r.Get(ctx, "/v1/jobs/"+id+"?wait=30s", &job); err != nil || job.Status.Terminal() {
 			return job, err
 		}
 	}
 }
 
-func (r remote) attempts(ctx context.Context, id string) ([]forebay.Attempt, error) {
+// Attempts reads the first page of a job's attempts.
+func (r Remote) Attempts(ctx context.Context, id string) ([]forebay.Attempt, error) {
 	var page forebay.Page[forebay.Attempt]
-	err := r.get(ctx, "/v1/jobs/"+id+"/attempts", &page)
+	err := r.Get(ctx, "/v1/jobs/"+id+"/attempts", &page)
 	return page.Items, err
 }
 
-// events reads a terminal job's whole event stream.
-func (r remote) events(ctx context.Context, id string) (events []forebay.Event, err error) {
-	return events, r.follow(ctx, id, 0, func(e forebay.Event) { events = append(events, e) })
+// Events reads a terminal job's whole event stream.
+func (r Remote) Events(ctx context.Context, id string) (events []forebay.Event, err error) {
+	return events, r.Follow(ctx, id, 0, func(e forebay.Event) { events = append(events, e) })
 }
 
-// follow hands each event numbered above after to f, until the stream ends.
-func (r remote) follow(ctx context.Context, id string, after int64, f func(forebay.Event)) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/jobs/"+id+"/events", nil)
+// Follow hands each event numbered above after to f, until the stream ends.
+func (r Remote) Follow(ctx context.Context, id string, after int64, f func(forebay.Event)) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/v1/jobs/"+id+"/events", nil)
 	if err != nil {
 		return err
 	}
@@ -176,15 +148,16 @@ func (r remote) follow(ctx context.Context, id string, after int64, f func(foreb
 	return lines.Err()
 }
 
-func (r remote) queue(ctx context.Context) (q forebay.QueueInfo, err error) {
-	return q, r.get(ctx, "/v1/queues/"+forebay.DefaultQueue, &q)
+// Queue reads the state of the default queue.
+func (r Remote) Queue(ctx context.Context) (q forebay.QueueInfo, err error) {
+	return q, r.Get(ctx, "/v1/queues/"+forebay.DefaultQueue, &q)
 }
 
-// list reads all pages of the job list.
-func (r remote) list(ctx context.Context) (all []forebay.Job, err error) {
+// List reads all pages of the job list.
+func (r Remote) List(ctx context.Context) (all []forebay.Job, err error) {
 	for cursor := ""; ; {
 		var page forebay.Page[forebay.Job]
-		if err := r.get(ctx, "/v1/jobs?limit=500&cursor="+cursor, &page); err != nil {
+		if err := r.Get(ctx, "/v1/jobs?limit=500&cursor="+cursor, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Items...)
@@ -194,11 +167,11 @@ func (r remote) list(ctx context.Context) (all []forebay.Job, err error) {
 	}
 }
 
-// chat is a request for one chat with that prompt.
-func chat(prompt string) map[string]any { return map[string]any{"task": "chat", "input": prompt} }
+// Chat is a request for one chat with that prompt.
+func Chat(prompt string) map[string]any { return map[string]any{"task": "chat", "input": prompt} }
 
-// outcomes returns how the attempts ended, in order.
-func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
+// Outcomes returns how the attempts ended, in order.
+func Outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	list := make([]forebay.Outcome, len(attempts))
 	for i, a := range attempts {
 		list[i] = a.Outcome
@@ -206,9 +179,9 @@ func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	return list
 }
 
-// eventually calls f, at most every 10 ms, until it returns nil or limit has passed. Then it calls
+// Eventually calls f, at most every 10 ms, until it returns nil or limit has passed. Then it calls
 // f once more, because the test itself may have been suspended.
-func eventually(t testing.TB, limit time.Duration, f func() error) {
+func Eventually(t testing.TB, limit time.Duration, f func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -223,4 +196,58 @@ func eventually(t testing.TB, limit time.Duration, f func() error) {
 	}
 }
 
-var errNotYet = errors.New("not yet")
+// ErrNotYet is for conditions of Eventually with nothing more to say.
+var ErrNotYet = errors.New("not yet")
+
+// Send submits a chat whose calls are counted under the marker.
+func (r Remote) Send(t *testing.T, marker string, fields ...map[string]any) forebay.Job {
+	t.Helper()
+	req := Chat(modelsim.Marked(marker, "say something"))
+	for _, more := range fields {
+		for name, value := range more {
+			req[name] = value
+		}
+	}
+	job, _, err := r.Submit(t.Context(), "", req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+// MustAwait waits until the job is terminal, and returns it with its attempts.
+func (r Remote) MustAwait(t *testing.T, id string) (forebay.Job, []forebay.Attempt) {
+	t.Helper()
+	job, err := r.Await(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts, err := r.Attempts(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job, attempts
+}
+
+// SetAside lists what stands in a subqueue of the default queue, dead-letters or quarantine.
+func (r Remote) SetAside(t *testing.T, subqueue string) []forebay.SetAsideJob {
+	t.Helper()
+	var page forebay.Page[forebay.SetAsideJob]
+	if err := r.Get(t.Context(), "/v1/queues/default/"+subqueue, &page); err != nil {
+		t.Fatal(err)
+	}
+	return page.Items
+}
+
+// AwaitModel waits until what the model has seen is the wanted.
+func AwaitModel(t *testing.T, model *modelsim.TestServer, wanted func(modelsim.Stats) bool) {
+	t.Helper()
+	if err := model.Await(t.Context(), wanted); err != nil {
+		t.Fatalf("the model saw only %+v: %s", model.Stats(), err)
+	}
+}
+
+// InFlight is a condition of AwaitModel: so many calls are under way.
+func InFlight(n int) func(modelsim.Stats) bool {
+	return func(s modelsim.Stats) bool { return s.InFlight == n }
+}

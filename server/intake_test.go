@@ -4,7 +4,6 @@ package server_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,15 +16,15 @@ import (
 // none is left over.
 func TestIntakeUnderKills(t *testing.T) { underKills(t, testIntakeUnderKills) }
 
-func testIntakeUnderKills(t *testing.T, o childOptions, processes int) {
+func testIntakeUnderKills(t *testing.T, o ProcessOptions, processes int) {
 	const messages, kills = 600, 6
 	ctx := t.Context()
 	o.Intake, o.Functions = map[string]server.Intake{"orders": {Task: "count"}}, []string{"count"}
 	o.Queue.LockDuration = 5 * time.Second
-	running := make([]*process, processes)
+	running := make([]*Process, processes)
 	connect := func(i int) *client.Client {
-		running[i] = launch(t, o)
-		c, err := client.New(client.Options{BaseURL: running[i].mustListen(t)})
+		running[i] = Launch(t, o)
+		c, err := client.New(client.Options{BaseURL: running[i].MustListen(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +48,7 @@ func testIntakeUnderKills(t *testing.T, o childOptions, processes int) {
 			t.Fatal(err)
 		}
 		if n := sent/forebay.MaxMessagesPerCall - 1; n < kills {
-			running[n%processes].kill()
+			running[n%processes].Kill()
 			c = connect(n % processes)
 		}
 	}
@@ -85,29 +84,6 @@ func testIntakeUnderKills(t *testing.T, o childOptions, processes int) {
 		t.Errorf("%d messages became jobs, of %d", len(made), messages)
 	}
 	for _, p := range running {
-		p.stop(t)
-	}
-}
-
-func TestIntakeOptions(t *testing.T) {
-	for _, c := range []struct {
-		in   server.Intake
-		want string
-	}{
-		{server.Intake{Task: "summarize"}, ""},
-		{server.Intake{From: "events/subscriptions/large", Tenant: "acme", Queue: "acme"}, ""},
-		{server.Intake{Task: "none"}, "intake.orders.task"},
-		{server.Intake{Queue: "none"}, "intake.orders.queue"},
-		{server.Intake{Queue: "acme"}, "intake.orders.queue"},
-		{server.Intake{From: "orders/$deadletterqueue"}, "intake.orders.from"},
-		{server.Intake{From: "acme"}, "intake.orders.from"},
-		{server.Intake{From: "other"}, "intake.other.from"},
-		{server.Intake{Tenant: "a/b"}, "intake.orders.tenant"},
-	} {
-		o := server.Options{Intake: map[string]server.Intake{"orders": c.in, "other": {}}, Queues: map[string]server.Queue{"acme": {Tenants: []string{"acme"}}}}
-		err := o.WithDefaults().Validate()
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v", c.in, err)
-		}
+		p.Stop(t)
 	}
 }

@@ -30,7 +30,7 @@ func TestLargeInputsAreReserved(t *testing.T) {
 		used := func() int64 {
 			t.Helper()
 			var d forebay.Deployment
-			if err := r.get(t.Context(), "/v1/deployments/east", &d); err != nil {
+			if err := r.Get(t.Context(), "/v1/deployments/east", &d); err != nil {
 				t.Fatal(err)
 			}
 			return d.Used.Tokens
@@ -45,23 +45,23 @@ func TestLargeInputsAreReserved(t *testing.T) {
 		}
 		model.faults(t, "[{errors: {400: 1}}]")
 		req := map[string]any{"task": "chat", "input": large(first)}
-		job, _, err := r.submit(t.Context(), "", req)
+		job, _, err := r.Submit(t.Context(), "", req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if job, attempts := r.mustAwait(t, job.ID); job.Status != forebay.StatusFailed {
-			t.Fatalf("%s after %v", job.Status, outcomes(attempts))
+		if job, attempts := r.MustAwait(t, job.ID); job.Status != forebay.StatusFailed {
+			t.Fatalf("%s after %v", job.Status, Outcomes(attempts))
 		}
 		before := used()
 		reserved("submitted", before, first)
 
 		model.faults(t, "none")
 		redrive := map[string]any{"filter": map[string]any{"job_ids": []string{job.ID}}, "edit": map[string]any{"input": large(second)}}
-		if _, err := r.do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, redrive, nil); err != nil {
+		if _, err := r.Do(t.Context(), http.MethodPost, "/v1/queues/default/dead-letters/redrive", nil, redrive, nil); err != nil {
 			t.Fatal(err)
 		}
-		if job, attempts := r.mustAwait(t, job.ID); job.Status != forebay.StatusSucceeded {
-			t.Fatalf("%s after %v", job.Status, outcomes(attempts))
+		if job, attempts := r.MustAwait(t, job.ID); job.Status != forebay.StatusSucceeded {
+			t.Fatalf("%s after %v", job.Status, Outcomes(attempts))
 		}
 		reserved("edited", used()-before, second)
 	})

@@ -31,20 +31,20 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	r := over(t, s)
-	if job, _ := r.mustAwait(t, r.send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
+	if job, _ := r.MustAwait(t, r.Send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
 		t.Errorf("the job is %s", job.Status)
 	}
 	scrapeOf(t, s)
-	hanging := r.send(t, "hangs")
-	awaitModel(t, model, inFlight(1))
+	hanging := r.Send(t, "hangs")
+	AwaitModel(t, model, InFlight(1))
 	// A long poll and an event stream are open while the server stops.
 	polled, followed := make(chan error, 1), make(chan error, 1)
 	go func() {
 		var job forebay.Job
-		polled <- r.get(context.WithoutCancel(ctx), "/v1/jobs/"+hanging.ID+"?wait=60s", &job)
+		polled <- r.Get(context.WithoutCancel(ctx), "/v1/jobs/"+hanging.ID+"?wait=60s", &job)
 	}()
 	go func() {
-		_, err := r.events(context.WithoutCancel(ctx), hanging.ID)
+		_, err := r.Events(context.WithoutCancel(ctx), hanging.ID)
 		followed <- err
 	}()
 	stop()
@@ -56,5 +56,5 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	model.Close()
 	to.http.Close()
-	eventually(t, time.Minute, func() error { return goleak.Find(before) })
+	Eventually(t, time.Minute, func() error { return goleak.Find(before) })
 }

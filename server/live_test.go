@@ -41,16 +41,16 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} })
 	t.Cleanup(model.Close)
-	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
-	start := func(role string) *process {
+	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	start := func(role string) *Process {
 		o.Role = role
-		p := launch(t, o)
-		p.mustListen(t)
+		p := Launch(t, o)
+		p.MustListen(t)
 		return p
 	}
-	front := remote{start(server.RoleAPI).mustListen(t)}
+	front := Remote{URL: start(server.RoleAPI).MustListen(t)}
 	worker := start(server.RoleWorker)
-	api, err := client.New(client.Options{BaseURL: front.url})
+	api, err := client.New(client.Options{BaseURL: front.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +97,8 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 		if n == 100 {
 			t.Fatal("the events of the worker do not come")
 		}
-		job := front.send(t, "quick")
-		if done, _ := front.mustAwait(t, job.ID); done.Status != forebay.StatusSucceeded {
+		job := front.Send(t, "quick")
+		if done, _ := front.MustAwait(t, job.ID); done.Status != forebay.StatusSucceeded {
 			t.Fatalf("a job is %s", done.Status)
 		}
 		if heard(forebay.EventSucceeded) {
@@ -106,7 +106,7 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 		}
 	}
 
-	job := front.send(t, "hangs")
+	job := front.Send(t, "hangs")
 	calls := until(t, "one call", func(ctx context.Context) (forebay.RunningCalls, error) {
 		return api.Calls(ctx, forebay.CallFilter{Task: job.Task})
 	}, func(c forebay.RunningCalls) bool { return c.Total == 1 })
@@ -116,12 +116,12 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 	if got, err := api.Get(t.Context(), job.ID); err != nil || got.RunningAttempt == nil || got.RunningAttempt.Deployment != calls.Items[0].Deployment {
 		t.Errorf("the job is %+v, %v", got, err)
 	}
-	worker.kill()
+	worker.Kill()
 	if again, err := api.Calls(t.Context(), forebay.CallFilter{}); err != nil || again.Total != 1 || again.Items[0].Process != ids[server.RoleWorker] {
 		t.Errorf("after the worker was killed: %+v, %v", again, err)
 	}
 	second := start(server.RoleWorker)
 	until(t, "three processes", api.Processes, func(list []forebay.Process) bool { return len(list) == 3 })
-	second.stop(t)
+	second.Stop(t)
 	until(t, "two after one has stopped", api.Processes, func(list []forebay.Process) bool { return len(list) == 2 })
 }

@@ -77,7 +77,7 @@ func (s *sessions) connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(client.Options{BaseURL: at.url, HTTPClient: http.DefaultClient, RetryTime: -1})
+	return client.New(client.Options{BaseURL: at.URL, HTTPClient: http.DefaultClient, RetryTime: -1})
 }
 
 // untilDone repeats a request that may be repeated until it succeeds or is refused.

@@ -56,10 +56,10 @@ func TestManyProcesses(t *testing.T) {
 	f.checkAll()
 	f.checkPeak(fleetWorkers + fleetFronts)
 	for i := range f.fronts {
-		f.fronts[i].Load().stop(t)
+		f.fronts[i].Load().Stop(t)
 	}
 	for _, w := range f.workers {
-		w.stop(t)
+		w.Stop(t)
 	}
 	f.checkTables()
 	f.summary(len(f.steps))
@@ -78,7 +78,7 @@ type fleet struct {
 	pg       *pgtest.Cluster
 	database string
 	proxy    *pgtest.Proxy
-	workers  [fleetWorkers]*process
+	workers  [fleetWorkers]*Process
 	steps    []step
 }
 
@@ -90,7 +90,7 @@ type step struct {
 
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{crash: newCrash(t, size(1500, 1000))}
-	f.fronts = make([]atomic.Pointer[process], fleetFronts)
+	f.fronts = make([]atomic.Pointer[Process], fleetFronts)
 	f.pg = pgtest.New(t, nil)
 	if f.ahead = fleetSkew; f.random(2).IntN(2) == 0 {
 		f.ahead = -fleetSkew
@@ -133,7 +133,7 @@ func skewed(t *testing.T, database string, ahead time.Duration) string {
 	return u.String()
 }
 
-func (f *fleet) launchFront(i int) { f.fronts[i].Store(launch(f.T, f.options)) }
+func (f *fleet) launchFront(i int) { f.fronts[i].Store(Launch(f.T, f.options)) }
 
 func (f *fleet) launchWorker(i int) {
 	o := f.options
@@ -141,7 +141,7 @@ func (f *fleet) launchWorker(i int) {
 	if i == partitioned {
 		o.Database = f.proxy.URL(f.database)
 	}
-	f.workers[i] = launch(f.T, o)
+	f.workers[i] = Launch(f.T, o)
 }
 
 // plan decides what is done, and in which order.
@@ -165,8 +165,8 @@ func (f *fleet) plan() {
 	})
 	add(1, "stop a worker", func() {
 		i := worker()
-		f.workers[i].mustListen(f)
-		f.workers[i].stop(f.T)
+		f.workers[i].MustListen(f)
+		f.workers[i].Stop(f.T)
 		f.launchWorker(i)
 	})
 	add(size(2, 1), "freeze a worker past its locks", func() { f.freeze(f.workers[worker()]) })
@@ -217,10 +217,10 @@ func (f *fleet) killAll() {
 }
 
 // kill ends a process that must not have ended by itself.
-func (f *fleet) kill(p *process) {
+func (f *fleet) kill(p *Process) {
 	f.Helper()
-	if code := p.kill(); code != -1 {
-		f.Errorf("a process had exited with %d: %s", code, p.stderr)
+	if code := p.Kill(); code != -1 {
+		f.Errorf("a process had exited with %d: %s", code, p.Stderr)
 	}
 }
 
@@ -229,18 +229,18 @@ func (f *fleet) kill(p *process) {
 func (f *fleet) awaitStarts() {
 	f.Helper()
 	for i := range f.fronts {
-		f.fronts[i].Load().mustListen(f)
+		f.fronts[i].Load().MustListen(f)
 	}
 	for _, w := range f.workers {
-		w.mustListen(f)
+		w.MustListen(f)
 	}
 }
 
-func (f *fleet) freeze(p *process) {
+func (f *fleet) freeze(p *Process) {
 	f.Helper()
-	p.signal(syscall.SIGSTOP)
+	p.Signal(syscall.SIGSTOP)
 	f.pause(crashLock + crashLock/2)
-	p.signal(syscall.SIGCONT)
+	p.Signal(syscall.SIGCONT)
 }
 
 func (f *fleet) endConnections() {
@@ -304,7 +304,7 @@ func TestClocksThatDiffer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if c.clocks != [3]time.Duration{} && !clocksCanBeWrong() {
+			if c.clocks != [3]time.Duration{} && !ClocksCanBeWrong() {
 				t.Skip("it is not known how to set one process's clock wrong on this machine")
 			}
 			clocksThatDiffer(t, c.ahead, c.clocks)
@@ -330,49 +330,49 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
-	o := childOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	o := ProcessOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
 	if o.Database = dbtest.Postgres(t); ahead != 0 {
 		o.Database = skewed(t, o.Database, ahead)
 	}
 	o.Queue = server.Queue{Concurrency: 4, LockDuration: lock}
-	start := func(clock time.Duration) (*process, remote) {
+	start := func(clock time.Duration) (*Process, Remote) {
 		o.Clock = int64(clock.Seconds())
-		p := launch(t, o)
-		r := remote{p.mustListen(t)}
-		r.wantClock(t, clock)
+		p := Launch(t, o)
+		r := Remote{URL: p.MustListen(t)}
+		wantClock(t, r, clock)
 		return p, r
 	}
 	doomed, front := start(clocks[0])
-	orphan := front.send(t, "orphan")
-	awaitModel(t, model, inFlight(1))
-	doomed.kill()
+	orphan := front.Send(t, "orphan")
+	AwaitModel(t, model, InFlight(1))
+	doomed.Kill()
 
 	_, s := start(clocks[1])
 	_, other := start(clocks[2])
 	ctx, cancel := context.WithTimeout(t.Context(), fleetSkew*2/3)
 	defer cancel()
-	if _, err := s.await(ctx, orphan.ID); err != nil {
+	if _, err := s.Await(ctx, orphan.ID); err != nil {
 		t.Errorf("the job of a killed process: %s", err)
 	}
 	// Deadlines nearer than the clocks are to each other, in both processes at once.
 	var jobs []string
 	for i := range limited {
-		jobs = append(jobs, other.send(t, fmt.Sprint("limited", i), map[string]any{"deadline": time.Now().Add(ahead + fleetSkew/2)}).ID)
+		jobs = append(jobs, other.Send(t, fmt.Sprint("limited", i), map[string]any{"deadline": time.Now().Add(ahead + fleetSkew/2)}).ID)
 	}
-	awaitModel(t, model, inFlight(limited))
+	AwaitModel(t, model, InFlight(limited))
 	close(together)
 	for _, id := range jobs {
-		if job, attempts := s.mustAwait(t, id); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
-			t.Errorf("a job with a deadline: %s, attempts %v", job.Status, outcomes(attempts))
+		if job, attempts := s.MustAwait(t, id); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
+			t.Errorf("a job with a deadline: %s, attempts %v", job.Status, Outcomes(attempts))
 		}
 	}
 	at := time.Now().Add(ahead + 2*time.Second)
-	scheduled := s.send(t, "scheduled", map[string]any{"scheduled_at": at})
-	if job, _ := other.mustAwait(t, scheduled.ID); job.StartedAt == nil || job.StartedAt.Before(at.Truncate(time.Millisecond)) || job.StartedAt.After(at.Add(fleetSkew/2)) {
+	scheduled := s.Send(t, "scheduled", map[string]any{"scheduled_at": at})
+	if job, _ := other.MustAwait(t, scheduled.ID); job.StartedAt == nil || job.StartedAt.Before(at.Truncate(time.Millisecond)) || job.StartedAt.After(at.Add(fleetSkew/2)) {
 		t.Errorf("a job scheduled for %v started at %v", at, job.StartedAt)
 	}
-	long := s.send(t, "long")
-	awaitModel(t, model, inFlight(1))
+	long := s.Send(t, "long")
+	AwaitModel(t, model, InFlight(1))
 	if err := sleep.For(t.Context(), 2*lock); err != nil {
 		t.Fatal(err)
 	}
@@ -381,9 +381,9 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 		id, marker string
 		calls      int
 	}{{long.ID, "long", 1}, {orphan.ID, "orphan", 2}} {
-		job, attempts := s.mustAwait(t, c.id)
+		job, attempts := s.MustAwait(t, c.id)
 		if calls := model.Calls(c.marker); calls != c.calls || len(attempts) != c.calls || job.Attempt != 1 {
-			t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, outcomes(attempts))
+			t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, Outcomes(attempts))
 		}
 		if by := time.Until(job.CreatedAt) - ahead; by.Abs() > fleetSkew/2 {
 			t.Errorf("%s was made at %v, by a clock that is %v ahead", c.marker, job.CreatedAt, ahead)
@@ -392,9 +392,9 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 }
 
 // wantClock makes sure that the server's clock is ahead of ours by that.
-func (r remote) wantClock(t *testing.T, ahead time.Duration) {
+func wantClock(t *testing.T, r Remote, ahead time.Duration) {
 	t.Helper()
-	header, err := r.do(t.Context(), http.MethodGet, "/healthz", nil, nil, nil)
+	header, err := r.Do(t.Context(), http.MethodGet, "/healthz", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,13 +30,13 @@ func TestDeclaredMessageQueues(t *testing.T) {
 						"news": {Subscriptions: map[string]server.Subscription{"all": {ForwardTo: "a"}}}}})
 					for name := range queues {
 						var q forebay.MessageQueue
-						if err := over(t, s).get(t.Context(), "/v1/queues/"+name, &q); err != nil {
+						if err := over(t, s).Get(t.Context(), "/v1/queues/"+name, &q); err != nil {
 							t.Fatal(err)
 						}
 						got[name] = q
 					}
 					var log forebay.Page[forebay.AuditEntry]
-					if err := over(t, s).get(t.Context(), "/v1/audit?limit=100", &log); err != nil {
+					if err := over(t, s).Get(t.Context(), "/v1/audit?limit=100", &log); err != nil {
 						t.Fatal(err)
 					}
 					acts = len(log.Items)

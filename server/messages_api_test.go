@@ -75,8 +75,8 @@ func TestMessagesAPI(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || answer != messagesStream || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%d %q", resp.StatusCode, answer)
 	}
-	eventually(t, time.Minute, func() error { // a call is recorded after its answer
-		jobs, err := over(t, s).list(t.Context())
+	Eventually(t, time.Minute, func() error { // a call is recorded after its answer
+		jobs, err := over(t, s).List(t.Context())
 		var input, output int64
 		for _, job := range jobs {
 			input, output = input+job.Usage.InputTokens, output+job.Usage.OutputTokens

@@ -126,7 +126,7 @@ const hello = `{"model":"chat","messages":[{"role":"user","content":"hello"}]}`
 func callJobs(t *testing.T, s *server.Server) []forebay.Job {
 	t.Helper()
 	var page forebay.Page[forebay.Job]
-	if err := over(t, s).get(t.Context(), "/v1/jobs?limit=100", &page); err != nil {
+	if err := over(t, s).Get(t.Context(), "/v1/jobs?limit=100", &page); err != nil {
 		t.Fatal(err)
 	}
 	return page.Items
@@ -146,7 +146,7 @@ func TestOpenAICallIsByteTrue(t *testing.T) {
 	if want := strings.Replace(body, `"model" : "chat"`, `"model" : "real"`, 1); u.body() != want {
 		t.Errorf("the provider got %s", u.body())
 	}
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		list := callJobs(t, s)
 		if len(list) != 1 || list[0].Status != forebay.StatusSucceeded || list[0].Usage.InputTokens != 11 || list[0].Usage.OutputTokens != 7 {
 			return fmt.Errorf("recorded: %+v", list)
@@ -177,8 +177,8 @@ func TestOpenAICallWaitsForQuota(t *testing.T) {
 	if resp, answer := post(t, s, "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != plainAnswer {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
-	eventually(t, time.Minute, func() error {
-		attempts, err := over(t, s).attempts(t.Context(), callJobs(t, s)[0].ID)
+	Eventually(t, time.Minute, func() error {
+		attempts, err := over(t, s).Attempts(t.Context(), callJobs(t, s)[0].ID)
 		if err != nil || len(attempts) != 3 || attempts[2].Outcome != forebay.OutcomeSucceeded {
 			return fmt.Errorf("attempts: %+v %w", attempts, err)
 		}
@@ -192,7 +192,7 @@ func TestOpenAICallIsRefusedInTime(t *testing.T) {
 	u := startUpstream(t, answerPlainly)
 	s := startForwarding(t, u, nil)
 	operate := func(what string) {
-		if _, err := over(t, s).do(t.Context(), http.MethodPost, "/v1/"+what, nil, nil, nil); err != nil {
+		if _, err := over(t, s).Do(t.Context(), http.MethodPost, "/v1/"+what, nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,7 +269,7 @@ func TestOpenAIClientLeaves(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("the provider goes on")
 			}
-			eventually(t, time.Minute, func() error {
+			Eventually(t, time.Minute, func() error {
 				if list := callJobs(t, s); len(list) != 1 || !list[0].Status.Terminal() || list[0].Status == forebay.StatusSucceeded {
 					return fmt.Errorf("%+v", list)
 				}
@@ -300,7 +300,7 @@ func TestOpenAIStreamIsCut(t *testing.T) {
 	if last := events[len(events)-1]; len(events) != 2 || !strings.HasPrefix(last, `data: {"error":{"message":`) || !strings.Contains(last, `"param":null`) {
 		t.Errorf("%q", answer)
 	}
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		if list := callJobs(t, s); list[0].Status != forebay.StatusFailed {
 			return fmt.Errorf("%+v", list)
 		}
@@ -343,7 +343,7 @@ func TestOpenAICallFails(t *testing.T) {
 		}
 	}
 	var info forebay.QueueInfo
-	if err := over(t, s).get(t.Context(), "/v1/queues/"+server.CallsQueue, &info); err != nil || info.DeadLetter != 0 || info.Active != 0 {
+	if err := over(t, s).Get(t.Context(), "/v1/queues/"+server.CallsQueue, &info); err != nil || info.DeadLetter != 0 || info.Active != 0 {
 		t.Errorf("%+v %v", info, err)
 	}
 }
@@ -410,7 +410,7 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 	ends := make(chan string, 1)
 	t.Run("until it stops", func(t *testing.T) {
 		s := startForwarding(t, startUpstream(t, answerPlainly), nil)
-		if _, err := over(t, s).do(t.Context(), http.MethodPost, "/v1/queues/calls/pause", nil, nil, nil); err != nil {
+		if _, err := over(t, s).Do(t.Context(), http.MethodPost, "/v1/queues/calls/pause", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		address := "http://" + s.Addr(t.Context()).String() + "/v1/chat/completions"
@@ -424,7 +424,7 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 			answer, err := io.ReadAll(resp.Body)
 			ends <- fmt.Sprint(resp.StatusCode, string(answer), err)
 		}()
-		eventually(t, time.Minute, func() error {
+		Eventually(t, time.Minute, func() error {
 			if n := len(callJobs(t, s)); n != 1 {
 				return fmt.Errorf("%d calls wait", n)
 			}
@@ -458,14 +458,14 @@ func TestOpenAIBodiesAreKeptIfConfigured(t *testing.T) {
 			t.Fatal(resp.Status, answer)
 		}
 		job := callJobs(t, s)[0]
-		eventually(t, time.Minute, func() error {
+		Eventually(t, time.Minute, func() error {
 			if job = callJobs(t, s)[0]; job.Status != forebay.StatusSucceeded {
 				return fmt.Errorf("the job is %s", job.Status)
 			}
 			return nil
 		})
 		var result json.RawMessage
-		if err := over(t, s).get(t.Context(), "/v1/jobs/"+job.ID+"/result", &result); err != nil {
+		if err := over(t, s).Get(t.Context(), "/v1/jobs/"+job.ID+"/result", &result); err != nil {
 			t.Fatal(err)
 		}
 		want := "null"

@@ -40,3 +40,26 @@ func optionKeys(t reflect.Type) (keys []string) {
 	}
 	return keys
 }
+
+func TestIntakeOptions(t *testing.T) {
+	for _, c := range []struct {
+		in   server.Intake
+		want string
+	}{
+		{server.Intake{Task: "summarize"}, ""},
+		{server.Intake{From: "events/subscriptions/large", Tenant: "acme", Queue: "acme"}, ""},
+		{server.Intake{Task: "none"}, "intake.orders.task"},
+		{server.Intake{Queue: "none"}, "intake.orders.queue"},
+		{server.Intake{Queue: "acme"}, "intake.orders.queue"},
+		{server.Intake{From: "orders/$deadletterqueue"}, "intake.orders.from"},
+		{server.Intake{From: "acme"}, "intake.orders.from"},
+		{server.Intake{From: "other"}, "intake.other.from"},
+		{server.Intake{Tenant: "a/b"}, "intake.orders.tenant"},
+	} {
+		o := server.Options{Intake: map[string]server.Intake{"orders": c.in, "other": {}}, Queues: map[string]server.Queue{"acme": {Tenants: []string{"acme"}}}}
+		err := o.WithDefaults().Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.in, err)
+		}
+	}
+}

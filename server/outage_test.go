@@ -53,7 +53,7 @@ func TestOutageOfAllDeployments(t *testing.T) {
 		for i := range ids {
 			req := meteredJob()
 			req["max_attempts"] = 20
-			job, _, err := r.submit(t.Context(), "", req)
+			job, _, err := r.Submit(t.Context(), "", req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,9 +61,9 @@ func TestOutageOfAllDeployments(t *testing.T) {
 		}
 		// Both breakers open; then there are only probes, which come seconds later.
 		model.await(t, 2*opens)
-		eventually(t, time.Minute, func() error {
+		Eventually(t, time.Minute, func() error {
 			if st := model.Stats(); st.Deployments["east"].InFlight+st.Deployments["west"].InFlight > 0 {
-				return errNotYet
+				return ErrNotYet
 			}
 			return nil
 		})
@@ -76,21 +76,21 @@ func TestOutageOfAllDeployments(t *testing.T) {
 		begun := time.Now()
 		model.faults(t, "none")
 		model.await(t, jobs/2)
-		eventually(t, time.Minute, func() error {
+		Eventually(t, time.Minute, func() error {
 			for _, id := range ids {
 				var job forebay.Job
-				switch err := r.get(t.Context(), "/v1/jobs/"+id, &job); {
+				switch err := r.Get(t.Context(), "/v1/jobs/"+id, &job); {
 				case err != nil:
 					return err
 				case job.WaitingFor != nil && *job.WaitingFor == forebay.WaitQuota:
 					return nil
 				}
 			}
-			return errNotYet
+			return ErrNotYet
 		})
 		for _, id := range ids {
-			if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
-				t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+			if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
+				t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 			}
 		}
 		t.Logf("all done %v after the outage", time.Since(begun))
@@ -115,7 +115,7 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	database := dbtest.Postgres(t)
 	// Each server has another key for the same model.
 	doors := []*metered{model.door("first"), model.door("second")}
-	var r remote
+	var r Remote
 	for i := range doors {
 		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
 			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}}))
@@ -125,15 +125,15 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	for i := range ids {
 		req := meteredJob()
 		req["max_attempts"], req["input"].(map[string]any)["max_tokens"] = 20, 10
-		job, _, err := r.submit(t.Context(), "", req)
+		job, _, err := r.Submit(t.Context(), "", req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids[i] = job.ID
 	}
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		if st := model.Stats().Deployments["east"]; st.Outage < 10 || st.InFlight > 0 {
-			return errNotYet
+			return ErrNotYet
 		}
 		return nil
 	})
@@ -141,12 +141,12 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	model.faults(t, "[{latency: 50}]") // half a second a call: one server alone would need seconds
 	healed := time.Now()
 	for _, id := range ids {
-		if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded {
-			t.Errorf("%s after attempts %v", job.Status, outcomes(attempts))
+		if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
+			t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
 		}
 	}
 	// Three probes close a breaker, so when a server first called says nothing.
-	closed := r.closedAfter(t, "east", healed)
+	closed := closedAfter(t, r, "east", healed)
 	stall := stalled()
 	for i, door := range doors {
 		if late := door.firstAfter(t, closed).Sub(closed); late > time.Second+stall {
@@ -179,10 +179,10 @@ func longestStall(t *testing.T) func() time.Duration {
 }
 
 // closedAfter is when a deployment's breaker was first closed after a time.
-func (r remote) closedAfter(t *testing.T, deployment string, at time.Time) (closed time.Time) {
+func closedAfter(t *testing.T, r Remote, deployment string, at time.Time) (closed time.Time) {
 	t.Helper()
 	var page forebay.Page[forebay.DeploymentChange]
-	if err := r.get(t.Context(), "/v1/deployments/"+deployment+"/changes", &page); err != nil {
+	if err := r.Get(t.Context(), "/v1/deployments/"+deployment+"/changes", &page); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range page.Items {

@@ -38,7 +38,7 @@ func TestPoisonedJobsEnd(t *testing.T) {
 		if i < poisoned {
 			marker = fmt.Sprintf("[[bad%d]]", i)
 		}
-		job, _, err := r.submit(t.Context(), "", map[string]any{"task": "chat", "max_attempts": attempts, "input": map[string]any{
+		job, _, err := r.Submit(t.Context(), "", map[string]any{"task": "chat", "max_attempts": attempts, "input": map[string]any{
 			"messages": []any{map[string]any{"role": "user", "content": marker}}, "max_tokens": 5}})
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestPoisonedJobsEnd(t *testing.T) {
 		ids = append(ids, job.ID)
 	}
 	for i, id := range ids {
-		job, calls := r.mustAwait(t, id)
+		job, calls := r.MustAwait(t, id)
 		want := forebay.StatusSucceeded
 		if i < poisoned {
 			want = forebay.StatusFailed

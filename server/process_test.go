@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,16 +19,15 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db/dbtest"
-	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
-// childVariable makes this test binary a server process of its own: it holds childOptions as JSON.
+// childVariable makes this test binary a server process of its own. It holds ProcessOptions as
+// JSON.
 const childVariable = "FOREBAY_TEST_SERVER"
 
-// childOptions is what tests choose of a server process.
-type childOptions struct {
+// ProcessOptions is what tests choose of a server process.
+type ProcessOptions struct {
 	Database string // a path, or a URL of PostgreSQL's
 	Blob     string // "": beside the database
 	Role     string
@@ -39,7 +37,7 @@ type childOptions struct {
 	Queue       server.Queue
 	Responses   server.Queue // that of background responses
 	Shutdown    time.Duration
-	Functions   []string // names in childFunctions
+	Functions   []string // names in the variable Functions
 	Intake      map[string]server.Intake
 	Tenants     map[string]server.Tenant
 	Documents   server.Documents
@@ -60,10 +58,11 @@ type childOptions struct {
 // nobody is a user who owns nothing.
 const nobody = 65534
 
-// childFunctions are tasks that only a process of its own can have.
-var childFunctions = map[string]func(context.Context, forebay.TaskCall) (forebay.TaskResult, error){
+// Functions are tasks that a server process can have. "die" ends it, "count" counts the bytes of
+// its input.
+var Functions = map[string]func(context.Context, forebay.TaskCall) (forebay.TaskResult, error){
 	"die": func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
-		os.Exit(exitPoisoned)
+		os.Exit(ExitPoisoned)
 		return forebay.TaskResult{}, nil
 	},
 	"count": func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
@@ -72,23 +71,26 @@ var childFunctions = map[string]func(context.Context, forebay.TaskCall) (forebay
 }
 
 const (
-	exitPoisoned = 7
+	// ExitPoisoned is the exit code of a process that had a job of the function "die".
+	ExitPoisoned = 7
 	exitOrphaned = 8
 )
 
-func TestMain(m *testing.M) {
+// Main runs the tests, or the server process that this run of the test binary is. It returns the
+// exit code. TestMain calls it.
+func Main(m *testing.M) int {
 	if raw, ok := os.LookupEnv(childVariable); ok {
-		os.Exit(runChild(raw))
+		return runChild(raw)
 	}
-	os.Exit(m.Run())
+	return m.Run()
 }
 
 // runChild is the main function of a server process. It prints "listening URL", or "listening
 // nowhere" when the database of a worker is open. The address of a plain Service Bus endpoint
-// follows the URL. It stops gracefully at SIGTERM. It takes
-// commands from standard input, whose end means that the test process is gone.
+// follows the URL. It stops gracefully at SIGTERM. It takes commands from standard input, whose
+// end means that the test process is gone.
 func runChild(raw string) int {
-	var o childOptions
+	var o ProcessOptions
 	if err := json.Unmarshal([]byte(raw), &o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
@@ -109,7 +111,7 @@ func runChild(raw string) int {
 	// process.
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
-	s, err := server.New(o.options())
+	s, err := server.New(o.Options())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -135,8 +137,8 @@ func runChild(raw string) int {
 	return 0
 }
 
-// options are what the process's server is made with.
-func (o childOptions) options() server.Options {
+// Options are what the process's server is made with.
+func (o ProcessOptions) Options() server.Options {
 	opts := server.Options{
 		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
 		Workflows: o.Workflows, Audit: o.Audit, Orchestrations: o.Orchestrations, ServiceBus: o.ServiceBus,
@@ -154,7 +156,7 @@ func (o childOptions) options() server.Options {
 		opts.Deployments = append(opts.Deployments, d)
 	}
 	for _, name := range o.Functions {
-		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: childFunctions[name]})
+		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: Functions[name]})
 	}
 	return opts
 }
@@ -177,36 +179,21 @@ func obey() {
 	os.Exit(exitOrphaned)
 }
 
-// process is a running server process.
-type process struct {
+// Process is a running server process. What it writes to standard error is kept.
+type Process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	lines  chan string   // of standard output
 	exited chan struct{} // closed once it is gone
-	stderr *tail
+	Stderr *Tail
 
 	mu         sync.Mutex
 	url        string
-	serviceBus string // the address of the plain endpoint
+	ServiceBus string // the address of the plain endpoint
 }
 
-// underKills runs a test of processes that are killed: of one on SQLite, and of two on PostgreSQL.
-func underKills(t *testing.T, test func(t *testing.T, o childOptions, processes int)) {
-	t.Helper()
-	raced.Skip(t, raced.Processes)
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, childOptions{Database: database(t)}, 1)
-	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		test(t, childOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2)
-	})
-}
-
-// launch starts a server process; it is killed at the test's end if it still runs.
-func launch(t testing.TB, o childOptions) *process {
+// Launch starts a server process; it is killed at the test's end if it still runs.
+func Launch(t testing.TB, o ProcessOptions) *Process {
 	t.Helper()
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -216,10 +203,10 @@ func launch(t testing.TB, o childOptions) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self), lines: make(chan string, 16), exited: make(chan struct{}), stderr: &tail{}}
+	p := &Process{cmd: exec.Command(self), lines: make(chan string, 16), exited: make(chan struct{}), Stderr: &Tail{}}
 	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw))
 	p.cmd.Dir = t.TempDir()
-	p.cmd.Stderr = p.stderr
+	p.cmd.Stderr = p.Stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -239,16 +226,16 @@ func launch(t testing.TB, o childOptions) *process {
 		_ = p.cmd.Wait() // the exit code is in ProcessState
 	}()
 	t.Cleanup(func() {
-		p.kill()
-		if said := p.stderr.String(); t.Failed() && said != "" {
+		p.Kill()
+		if said := p.Stderr.String(); t.Failed() && said != "" {
 			t.Logf("standard error of process %d:\n%s", p.cmd.Process.Pid, said)
 		}
 	})
 	return p
 }
 
-// listen waits until the process listens and returns its URL, "" if it exits first.
-func (p *process) listen(ctx context.Context) string {
+// Listen waits until the process listens and returns its URL, "" if it exits first.
+func (p *Process) Listen(ctx context.Context) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.url == "" {
@@ -258,7 +245,7 @@ func (p *process) listen(ctx context.Context) string {
 				return ""
 			}
 			line, _ = strings.CutPrefix(line, "listening ")
-			p.url, p.serviceBus, _ = strings.Cut(line, " ")
+			p.url, p.ServiceBus, _ = strings.Cut(line, " ")
 		case <-ctx.Done():
 			return ""
 		}
@@ -266,18 +253,18 @@ func (p *process) listen(ctx context.Context) string {
 	return p.url
 }
 
-// mustListen is listen for a process that has to.
-func (p *process) mustListen(t testing.TB) string {
+// MustListen is Listen for a process that has to.
+func (p *Process) MustListen(t testing.TB) string {
 	t.Helper()
-	url := p.listen(t.Context())
+	url := p.Listen(t.Context())
 	if url == "" {
-		t.Fatalf("the server process does not listen: %s", p.stderr)
+		t.Fatalf("the server process does not listen: %s", p.Stderr)
 	}
 	return url
 }
 
-// limit bounds how large the process's files may grow; 0 lifts the bound.
-func (p *process) limit(t testing.TB, bytes int64) {
+// Limit bounds how large the process's files may grow; 0 lifts the bound.
+func (p *Process) Limit(t testing.TB, bytes int64) {
 	t.Helper()
 	value := "off"
 	if bytes > 0 {
@@ -291,41 +278,43 @@ func (p *process) limit(t testing.TB, bytes int64) {
 	}
 }
 
-func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) } // it may be gone already
+// Signal sends a signal to the process.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) } // it may be gone already
 
-// kill ends the process at once and waits until it is gone. It returns the exit code of one that
+// Kill ends the process at once and waits until it is gone. It returns the exit code of one that
 // had ended by itself, else -1.
-func (p *process) kill() int {
-	p.signal(syscall.SIGKILL)
-	return p.wait()
+func (p *Process) Kill() int {
+	p.Signal(syscall.SIGKILL)
+	return p.Wait()
 }
 
-// wait waits until the process is gone and returns its exit code, -1 after a signal.
-func (p *process) wait() int {
+// Wait waits until the process is gone and returns its exit code, -1 after a signal.
+func (p *Process) Wait() int {
 	for range p.lines { // what nobody has read must not hold it up
 	}
 	<-p.exited
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// stop asks for a graceful stop and waits for it.
-func (p *process) stop(t testing.TB) {
+// Stop asks for a graceful stop and waits for it.
+func (p *Process) Stop(t testing.TB) {
 	t.Helper()
-	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != 0 {
-		t.Errorf("after SIGTERM the server exited with %d: %s", code, p.stderr)
+	p.Signal(syscall.SIGTERM)
+	if code := p.Wait(); code != 0 {
+		t.Errorf("after SIGTERM the server exited with %d: %s", code, p.Stderr)
 	}
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
+// Tail keeps the end of what is written to it.
+type Tail struct {
 	mu sync.Mutex
 	b  []byte
 }
 
 const tailBytes = 16 << 10
 
-func (w *tail) Write(p []byte) (int, error) {
+// Write keeps the end of p.
+func (w *Tail) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.b = append(w.b, p...)
@@ -333,14 +322,8 @@ func (w *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (w *tail) String() string {
+func (w *Tail) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return string(w.b)
-}
-
-// database returns the path of a new database file in a folder of its own.
-func database(t testing.TB) string {
-	t.Helper()
-	return filepath.Join(t.TempDir(), "forebay.db")
 }

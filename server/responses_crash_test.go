@@ -37,7 +37,7 @@ func TestResponsesSurviveKills(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		c := newResponsesCrash(t)
-		c.options.Database = database(t)
+		c.options.Database = DatabaseFile(t)
 		c.run(func() string { return c.base.Load().(string) })
 	})
 	// Clients ask another process than the one that makes the responses.
@@ -47,17 +47,17 @@ func TestResponsesSurviveKills(t *testing.T) {
 		c.options.Database, c.options.Blob = dbtest.Postgres(t), "file://"+t.TempDir()
 		front := c.options
 		front.Role = server.RoleAPI
-		first := launch(t, c.options) // it makes the tables
-		first.mustListen(t)
-		address := launch(t, front).mustListen(t)
-		first.kill()
+		first := Launch(t, c.options) // it makes the tables
+		first.MustListen(t)
+		address := Launch(t, front).MustListen(t)
+		first.Kill()
 		c.run(func() string { return address })
 	})
 }
 
 type responsesCrash struct {
 	*testing.T
-	options childOptions
+	options ProcessOptions
 	total   int
 	base    atomic.Value // string: the address of the process that is killed
 
@@ -73,7 +73,7 @@ func newResponsesCrash(t *testing.T) *responsesCrash {
 	}
 	u := httptest.NewServer(http.HandlerFunc(c.answer))
 	t.Cleanup(u.Close)
-	c.options = childOptions{Endpoint: u.URL, Shutdown: time.Second, Responses: server.Queue{Concurrency: 8, LockDuration: 3 * time.Second,
+	c.options = ProcessOptions{Endpoint: u.URL, Shutdown: time.Second, Responses: server.Queue{Concurrency: 8, LockDuration: 3 * time.Second,
 		Retry: server.Retry{First: 10 * time.Millisecond, Max: 50 * time.Millisecond}}}
 	return c
 }
@@ -101,16 +101,16 @@ func (c *responsesCrash) answer(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		chatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word))
+		ChatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word))
 	}
-	chatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage, "[DONE]")
+	ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage, "[DONE]")
 }
 
 // run kills the process twice. reading is where clients ask.
 func (c *responsesCrash) run(reading func() string) {
 	const kills, followers = 2, 4
-	p := launch(c.T, c.options)
-	c.base.Store(p.mustListen(c.T))
+	p := Launch(c.T, c.options)
+	c.base.Store(p.MustListen(c.T))
 	ids, followed := make([]string, c.total), make([][]string, followers)
 	var following sync.WaitGroup
 	for i := range ids {
@@ -120,21 +120,21 @@ func (c *responsesCrash) run(reading func() string) {
 		}
 	}
 	for range kills {
-		eventually(c.T, time.Minute, func() error {
+		Eventually(c.T, time.Minute, func() error {
 			if n := c.held.Load(); n < 4 {
 				return fmt.Errorf("%d calls are in the middle", n)
 			}
 			return nil
 		})
-		p.kill()
-		eventually(c.T, time.Minute, func() error {
+		p.Kill()
+		Eventually(c.T, time.Minute, func() error {
 			if n := c.held.Load(); n > 0 {
 				return fmt.Errorf("%d calls of the dead process go on", n)
 			}
 			return nil
 		})
-		p = launch(c.T, c.options)
-		c.base.Store(p.mustListen(c.T))
+		p = Launch(c.T, c.options)
+		c.base.Store(p.MustListen(c.T))
 	}
 	close(c.open)
 	following.Wait()
@@ -147,7 +147,7 @@ func (c *responsesCrash) run(reading func() string) {
 	if n := c.calls.Load(); n <= int64(c.total) {
 		c.Errorf("%d calls for %d responses: none was cut off", n, c.total)
 	}
-	p.stop(c.T)
+	p.Stop(c.T)
 }
 
 func (c *responsesCrash) text(i int) string { return fmt.Sprintf("this is the answer number %d", i) }
@@ -175,7 +175,7 @@ func (c *responsesCrash) read(method, url, body string) string {
 }
 
 func (c *responsesCrash) create(base string, i int) string {
-	return object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
+	return Object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
 }
 
 // follow returns the events of a stream, which it reads until its end, through breaks.
@@ -222,24 +222,24 @@ func (c *responsesCrash) sameInOneGo(base, id string, events []string) {
 // check checks that a response was answered once.
 func (c *responsesCrash) check(base string, i int, id string) {
 	var o map[string]any
-	eventually(c.T, 2*time.Minute, func() error {
-		if o = object(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id, "")); o["status"] != "completed" {
+	Eventually(c.T, 2*time.Minute, func() error {
+		if o = Object(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id, "")); o["status"] != "completed" {
 			return fmt.Errorf("response %d is %v", i, o["status"])
 		}
 		return nil
 	})
-	if list := o["output"].([]any); len(list) != 1 || outputText(o) != c.text(i) {
+	if list := o["output"].([]any); len(list) != 1 || OutputText(o) != c.text(i) {
 		c.Errorf("response %d is %v", i, o)
 	}
-	events := readStream(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id+"?stream=true", ""))
-	events.gapless(c.T, 0)
+	events := ReadStream(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id+"?stream=true", ""))
+	events.Gapless(c.T, 0)
 	ends := 0
-	for _, kind := range events.types {
+	for _, kind := range events.Types {
 		if kind == "response.completed" {
 			ends++
 		}
 	}
-	if last := events.data[len(events.data)-1]; ends != 1 || !reflect.DeepEqual(last["response"], any(o)) {
-		c.Errorf("response %d ended %d times: %v", i, ends, events.types)
+	if last := events.Data[len(events.Data)-1]; ends != 1 || !reflect.DeepEqual(last["response"], any(o)) {
+		c.Errorf("response %d ended %d times: %v", i, ends, events.Types)
 	}
 }

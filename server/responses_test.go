@@ -14,17 +14,6 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// chatStream writes an answer of chat completions as a stream.
-func chatStream(w http.ResponseWriter, chunks ...string) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	for _, chunk := range chunks {
-		_, _ = io.WriteString(w, "data: "+chunk+"\n\n")
-		w.(http.Flusher).Flush()
-	}
-}
-
-const chatUsage = `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18,"prompt_tokens_details":{"cached_tokens":3}}}`
-
 // answerChat answers chat completions in the form that was asked for.
 func answerChat(w http.ResponseWriter, body string) {
 	if !strings.Contains(body, `"stream":true`) {
@@ -32,8 +21,8 @@ func answerChat(w http.ResponseWriter, body string) {
 		_, _ = io.WriteString(w, plainAnswer)
 		return
 	}
-	chatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
-		`{"choices":[{"index":0,"delta":{"content":" there"}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage, "[DONE]")
+	ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":" there"}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage, "[DONE]")
 }
 
 // startBridging starts a server whose upstream speaks chat completions only.
@@ -50,88 +39,29 @@ func startBridging(t *testing.T, change func(*server.Options)) (*server.Server, 
 	return startForwarding(t, u, change), u
 }
 
-// streamed are the events of a stream of responses.
-type streamed struct {
-	types []string
-	data  []map[string]any
-}
-
-func readStream(t *testing.T, body string) streamed {
-	t.Helper()
-	var s streamed
-	rest, done := strings.CutSuffix(body, "data: [DONE]\n\n")
-	if !done {
-		t.Fatalf("the stream has no end: %q", body)
-	}
-	for frame := range strings.SplitSeq(rest, "\n\n") {
-		if frame == "" || strings.HasPrefix(frame, ":") {
-			continue
-		}
-		name, data, _ := strings.Cut(frame, "\n")
-		var event map[string]any
-		if err := json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &event); err != nil || "event: "+fmt.Sprint(event["type"]) != name {
-			t.Fatalf("%q: %v", frame, err)
-		}
-		s.types, s.data = append(s.types, event["type"].(string)), append(s.data, event)
-	}
-	return s
-}
-
-// gapless fails unless the events have the numbers that follow from.
-func (s streamed) gapless(t *testing.T, from int) {
-	t.Helper()
-	for i, event := range s.data {
-		if event["sequence_number"] != float64(from+i) {
-			t.Fatalf("event %d has the number %v: %v", from+i, event["sequence_number"], s.types)
-		}
-	}
-}
-
-func object(t *testing.T, body string) map[string]any {
-	t.Helper()
-	var o map[string]any
-	if err := json.Unmarshal([]byte(body), &o); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
-	return o
-}
-
-// outputText is the text of all messages of a response.
-func outputText(o map[string]any) (all string) {
-	list, _ := o["output"].([]any)
-	for _, item := range list {
-		parts, _ := item.(map[string]any)["content"].([]any)
-		for _, part := range parts {
-			text, _ := part.(map[string]any)["text"].(string)
-			all += text
-		}
-	}
-	return all
-}
-
 // A response of a provider that speaks chat completions only, in one piece and as a stream.
 func TestResponseOverTheBridge(t *testing.T) {
 	t.Parallel()
 	s, u := startBridging(t, nil)
 	resp, body := post(t, s, "/v1/responses", `{"model":"chat","instructions":"be brief","input":"hello","max_output_tokens":100,"metadata":{"a":"b"}}`)
-	o := object(t, body)
-	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || outputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
+	o := Object(t, body)
+	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || OutputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	sent := object(t, u.body())
+	sent := Object(t, u.body())
 	if sent["model"] != "real" || sent["max_tokens"] != 100.0 || sent["store"] != false || len(sent["messages"].([]any)) != 2 {
 		t.Errorf("the provider got %s", u.body())
 	}
 	resp, body = post(t, s, "/openai/responses?api-version=preview", `{"model":"chat","input":"hello","stream":true}`)
-	events := readStream(t, body)
-	events.gapless(t, 0)
+	events := ReadStream(t, body)
+	events.Gapless(t, 0)
 	want := []string{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
 		"response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
-	if fmt.Sprint(events.types) != fmt.Sprint(want) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") || resp.Header.Get("Cache-Control") != "no-cache" {
+	if fmt.Sprint(events.Types) != fmt.Sprint(want) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") || resp.Header.Get("Cache-Control") != "no-cache" {
 		t.Fatalf("%v %s", resp.Header, body)
 	}
-	last := events.data[len(events.data)-1]["response"].(map[string]any)
-	if outputText(last) != "hï there" || last["usage"].(map[string]any)["total_tokens"] != 18.0 {
+	last := events.Data[len(events.Data)-1]["response"].(map[string]any)
+	if OutputText(last) != "hï there" || last["usage"].(map[string]any)["total_tokens"] != 18.0 {
 		t.Errorf("%v", last)
 	}
 }
@@ -170,18 +100,18 @@ func TestResponseIsRefused(t *testing.T) {
 func TestResponseStreamIsCut(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
-		chatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
+		ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
 		panic(http.ErrAbortHandler)
 	})
 	s := startForwarding(t, u, nil)
 	_, body := post(t, s, "/v1/responses", `{"model":"chat","input":"hello","stream":true}`)
-	events := readStream(t, body)
-	events.gapless(t, 0)
-	n := len(events.types)
-	if n < 2 || events.types[n-2] != "error" || events.types[n-1] != "response.failed" || u.calls.Load() != 1 {
-		t.Errorf("%v", events.types)
+	events := ReadStream(t, body)
+	events.Gapless(t, 0)
+	n := len(events.Types)
+	if n < 2 || events.Types[n-2] != "error" || events.Types[n-1] != "response.failed" || u.calls.Load() != 1 {
+		t.Errorf("%v", events.Types)
 	}
-	if o := events.data[n-1]["response"].(map[string]any); o["status"] != "failed" || o["error"].(map[string]any)["code"] != "server_error" {
+	if o := events.Data[n-1]["response"].(map[string]any); o["status"] != "failed" || o["error"].(map[string]any)["code"] != "server_error" {
 		t.Errorf("%v", o)
 	}
 }
@@ -207,22 +137,22 @@ func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 			`{"type":"response.output_item.done","sequence_number":10,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"completed"}}`,
 			`{"type":"response.completed","sequence_number":11,"response":{"id":"resp_theirs","status":"completed","output":[{"id":"ws_1","type":"web_search_call","status":"completed"}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
 		} {
-			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", object(t, data)["type"], data)
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", Object(t, data)["type"], data)
 		}
 	})
 	s := startForwarding(t, u, func(o *server.Options) { o.Deployments[0].API = server.APIResponses })
 	resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","tools":[{"type":"web_search"}],"future":{"n":18446744073709551616}}`)
-	o := object(t, body)
-	if resp.StatusCode != http.StatusOK || outputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
+	o := Object(t, body)
+	if resp.StatusCode != http.StatusOK || OutputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	if sent := u.body(); !strings.Contains(sent, `"future":{"n":18446744073709551616}`) || !strings.Contains(sent, `"store":false`) || !strings.Contains(sent, `"model":"real"`) {
 		t.Errorf("the provider got %s", sent)
 	}
 	_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","stream":true,"tools":[{"type":"web_search"}]}`)
-	events := readStream(t, body)
-	events.gapless(t, 0)
-	if len(events.types) != 6 || events.types[3] != "response.web_search_call.searching" || !strings.Contains(body, `"odd":18446744073709551616`) || strings.Contains(body, "resp_theirs") {
+	events := ReadStream(t, body)
+	events.Gapless(t, 0)
+	if len(events.Types) != 6 || events.Types[3] != "response.web_search_call.searching" || !strings.Contains(body, `"odd":18446744073709551616`) || strings.Contains(body, "resp_theirs") {
 		t.Errorf("%s", body)
 	}
 }
@@ -249,9 +179,9 @@ func request(t *testing.T, s *server.Server, method, path string) (*http.Respons
 // ended waits until a response has ended and returns it.
 func ended(t *testing.T, s *server.Server, id string) (o map[string]any) {
 	t.Helper()
-	eventually(t, 2*time.Minute, func() error {
+	Eventually(t, 2*time.Minute, func() error {
 		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id)
-		o = object(t, body)
+		o = Object(t, body)
 		if status := o["status"]; status == "queued" || status == "in_progress" {
 			return fmt.Errorf("it is %v", status)
 		}
@@ -267,7 +197,7 @@ func created(t *testing.T, s *server.Server, body string, headers ...string) map
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
-	return object(t, answer)
+	return Object(t, answer)
 }
 
 // onBothEngines runs a test on SQLite and on PostgreSQL.
@@ -292,17 +222,17 @@ func TestStoredResponse(t *testing.T) {
 		first := created(t, s, `{"model":"chat","instructions":"only once","input":[{"role":"user","content":"one"},{"role":"user","content":[{"type":"input_text","text":"two"}]}]}`)
 		id := first["id"].(string)
 		resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?include[]=message.output_text.logprobs")
-		if again := object(t, body); resp.StatusCode != http.StatusOK || !reflect.DeepEqual(again, first) {
+		if again := Object(t, body); resp.StatusCode != http.StatusOK || !reflect.DeepEqual(again, first) {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=1")
-		page := object(t, body)
+		page := Object(t, body)
 		item := page["data"].([]any)[0].(map[string]any)
 		if page["has_more"] != true || page["first_id"] != item["id"] || item["content"].([]any)[0].(map[string]any)["text"] != "two" {
 			t.Fatalf("%s", body)
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?after="+item["id"].(string))
-		if page = object(t, body); len(page["data"].([]any)) != 1 || page["has_more"] != false {
+		if page = Object(t, body); len(page["data"].([]any)) != 1 || page["has_more"] != false {
 			t.Fatalf("%s", body)
 		}
 		second := created(t, s, `{"model":"chat","input":"three","previous_response_id":"`+id+`"}`)
@@ -318,7 +248,7 @@ func TestStoredResponse(t *testing.T) {
 			t.Errorf("the provider got %s", got)
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
-		if listed := object(t, body)["data"].([]any)[0]; !reflect.DeepEqual(listed, any(item)) {
+		if listed := Object(t, body)["data"].([]any)[0]; !reflect.DeepEqual(listed, any(item)) {
 			t.Errorf("a reference is listed as %v, and it means %v", listed, item)
 		}
 		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
@@ -326,7 +256,7 @@ func TestStoredResponse(t *testing.T) {
 		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
 		refusedWith(t, resp, body, http.StatusBadRequest, "")
 		resp, body = request(t, s, http.MethodDelete, "/v1/responses/"+id)
-		if o := object(t, body); resp.StatusCode != http.StatusOK || o["deleted"] != true || o["object"] != "response" {
+		if o := Object(t, body); resp.StatusCode != http.StatusOK || o["deleted"] != true || o["object"] != "response" {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		for method, path := range map[string]string{http.MethodGet: "", http.MethodPost: "/cancel", http.MethodDelete: ""} {
@@ -334,7 +264,7 @@ func TestStoredResponse(t *testing.T) {
 			refusedWith(t, resp, body, http.StatusNotFound, "")
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
-		if listed := object(t, body)["data"].([]any)[0].(map[string]any); listed["type"] != "item_reference" || listed["id"] != item["id"] {
+		if listed := Object(t, body)["data"].([]any)[0].(map[string]any); listed["type"] != "item_reference" || listed["id"] != item["id"] {
 			t.Errorf("a reference to what is gone is listed as %v", listed)
 		}
 		for _, before := range []string{id, third["id"].(string)} { // the latter goes on from what is deleted

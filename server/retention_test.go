@@ -22,7 +22,7 @@ func TestOldJobsArePurged(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		path := database(t)
+		path := DatabaseFile(t)
 		testOldJobsArePurged(t, "sqlite:"+path, func(script string) { theirs(t, path, script) })
 	})
 	t.Run("postgresql", func(t *testing.T) {

@@ -26,35 +26,35 @@ func TestRoles(t *testing.T) {
 		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
-	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
 	const delay = 5 * time.Second // in which the worker is killed
 	o.Queue.Retry = server.Retry{Policy: "fixed", First: delay, Max: delay}
-	start := func(role string) *process {
+	start := func(role string) *Process {
 		o.Role = role
-		p := launch(t, o)
-		p.mustListen(t)
+		p := Launch(t, o)
+		p.MustListen(t)
 		return p
 	}
-	front := remote{start(server.RoleAPI).mustListen(t)}
-	again := front.send(t, "again")
+	front := Remote{URL: start(server.RoleAPI).MustListen(t)}
+	again := front.Send(t, "again")
 	worker := start(server.RoleWorker)
 	for waiting := again; waiting.Status != forebay.StatusRetrying; {
-		if err := front.get(t.Context(), "/v1/jobs/"+again.ID+"?wait=200ms", &waiting); err != nil || waiting.Status.Terminal() {
+		if err := front.Get(t.Context(), "/v1/jobs/"+again.ID+"?wait=200ms", &waiting); err != nil || waiting.Status.Terminal() {
 			t.Fatalf("the job that is to be retried is %s: %v", waiting.Status, err)
 		}
 	}
-	worker.kill()
-	fresh := front.send(t, "fresh")
+	worker.Kill()
+	fresh := front.Send(t, "fresh")
 	start(server.RoleRetryWorker)
-	if job, attempts := front.mustAwait(t, again.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 2 {
-		t.Errorf("the job that failed once is %s after attempts %v", job.Status, outcomes(attempts))
+	if job, attempts := front.MustAwait(t, again.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 2 {
+		t.Errorf("the job that failed once is %s after attempts %v", job.Status, Outcomes(attempts))
 	}
 	if n := model.Calls("fresh"); n != 0 {
 		t.Errorf("a fresh job was called %d times, with no process whose role that is", n)
 	}
 	start(server.RoleWorker)
-	if job, attempts := front.mustAwait(t, fresh.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
-		t.Errorf("the fresh job is %s after attempts %v", job.Status, outcomes(attempts))
+	if job, attempts := front.MustAwait(t, fresh.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
+		t.Errorf("the fresh job is %s after attempts %v", job.Status, Outcomes(attempts))
 	}
 }
 

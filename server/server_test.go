@@ -85,3 +85,25 @@ func TestEveryBuiltInTaskRunsOnTheSimulatedDeployment(t *testing.T) {
 		}
 	}
 }
+
+// A server that is asked to stop while it starts has not failed.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	onBothDatabases(t, func(t *testing.T, database string) {
+		s, err := server.New(server.Options{Database: database, Listen: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// over returns the HTTP client's view of a server in this process.
+func over(t testing.TB, s *server.Server) Remote {
+	t.Helper()
+	return Remote{URL: "http://" + s.Addr(t.Context()).String()}
+}

@@ -53,7 +53,7 @@ func command(name, program string, args ...string) sdkProgram {
 	return sdkProgram{name, func(r *busRecord, connection string, plain, ordered int) func() {
 		r.Helper()
 		cmd := exec.Command(program, append(args, connection, name, fmt.Sprint(plain), fmt.Sprint(ordered), fmt.Sprint(busSessions))...)
-		complaints := &tail{}
+		complaints := &Tail{}
 		cmd.Stderr = complaints
 		stdin, err := cmd.StdinPipe()
 		if err != nil {

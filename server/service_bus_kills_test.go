@@ -30,10 +30,10 @@ func TestServiceBusUnderKills(t *testing.T) {
 	t.Parallel()
 	programs := sdkPrograms(t)
 	t.Run("sqlite", func(t *testing.T) {
-		testServiceBusUnderKills(t, childOptions{Database: database(t)}, 1, programs)
+		testServiceBusUnderKills(t, ProcessOptions{Database: DatabaseFile(t)}, 1, programs)
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		testServiceBusUnderKills(t, childOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2, programs)
+		testServiceBusUnderKills(t, ProcessOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2, programs)
 	})
 }
 
@@ -43,7 +43,7 @@ const (
 	busPatience = 4 * time.Minute // for the whole of one engine, on a machine that is busy
 )
 
-func testServiceBusUnderKills(t *testing.T, o childOptions, processes int, programs []sdkProgram) {
+func testServiceBusUnderKills(t *testing.T, o ProcessOptions, processes int, programs []sdkProgram) {
 	plain, ordered, kills := size(150, 60), size(90, 30), size(5, 3)
 	seed := rand.Uint64()
 	if s := os.Getenv(crashSeedVariable); s != "" {
@@ -55,15 +55,15 @@ func testServiceBusUnderKills(t *testing.T, o childOptions, processes int, progr
 	t.Logf("%s=%d", crashSeedVariable, seed)
 	began, random := time.Now(), rand.New(rand.NewPCG(seed, 0))
 	o.ServiceBus = server.ServiceBus{Plain: "127.0.0.1:0"}
-	running := make([]*process, processes)
+	running := make([]*Process, processes)
 	proxy := startCutter(t, seed)
 	start := func(i int) *client.Client {
-		running[i] = launch(t, o)
-		c, err := client.New(client.Options{BaseURL: running[i].mustListen(t)})
+		running[i] = Launch(t, o)
+		c, err := client.New(client.Options{BaseURL: running[i].MustListen(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxy.serve(i, running[i].serviceBus)
+		proxy.serve(i, running[i].ServiceBus)
 		return c
 	}
 	var c *client.Client
@@ -94,7 +94,7 @@ func testServiceBusUnderKills(t *testing.T, o childOptions, processes int, progr
 		i := n % processes
 		t.Logf("%s: kill at %s", time.Since(began).Round(time.Millisecond), r.summary())
 		proxy.serve(i, "")
-		running[i].kill()
+		running[i].Kill()
 		c = start(i)
 	}
 	proxy.calm()
@@ -124,7 +124,7 @@ func testServiceBusUnderKills(t *testing.T, o childOptions, processes int, progr
 	r.check(len(programs) * (plain + ordered))
 	t.Logf("%s; %d kills, %d connections of which %d were cut; %s", r.summary(), kills, proxy.connections(), proxy.cuts(), time.Since(began).Round(time.Millisecond))
 	for _, p := range running {
-		p.stop(t)
+		p.Stop(t)
 	}
 	if processes == 1 {
 		checkIntegrity(t, o.Database)

@@ -57,11 +57,11 @@ func TestWebSocketMeetsNewBudget(t *testing.T) {
 func TestWebSocketBrokenStream(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
-		chatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
+		ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
 		if n == 1 {
 			return // without an end
 		}
-		chatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage)
+		ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage)
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	})
 	c := converse(t, startForwarding(t, u, nil))

@@ -129,9 +129,9 @@ func testHeldBudget(t *testing.T, database string, used, want int) {
 		return answer
 	}
 	first := call()
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		if u.calls.Load() == 0 {
-			return errNotYet
+			return ErrNotYet
 		}
 		return nil
 	})

@@ -3,8 +3,9 @@
 package server_test
 
 import (
-	"context"
+	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,16 +31,16 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 	t.Cleanup(model.Close)
 	t.Cleanup(answer) // the model waits for its calls
 	// With one delivery a job, one that was counted would set it aside.
-	options := childOptions{Database: database(t), Endpoint: model.URL(), Shutdown: grace,
+	options := ProcessOptions{Database: DatabaseFile(t), Endpoint: model.URL(), Shutdown: grace,
 		Queue: server.Queue{Concurrency: 2, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}}
-	p := launch(t, options)
-	s := remote{p.mustListen(t)}
-	short, long := s.send(t, "short"), s.send(t, "long")
-	awaitModel(t, model, inFlight(2))
-	waiting := s.send(t, "waiting")
+	p := Launch(t, options)
+	s := Remote{URL: p.MustListen(t)}
+	short, long := s.Send(t, "short"), s.Send(t, "long")
+	AwaitModel(t, model, InFlight(2))
+	waiting := s.Send(t, "waiting")
 	stopped := time.Now()
 	time.AfterFunc(time.Second, answer)
-	p.stop(t)
+	p.Stop(t)
 	if took := time.Since(stopped); took < grace || took > grace+10*time.Second {
 		t.Errorf("the stop took %s; calls may take %s", took, grace)
 	}
@@ -47,7 +48,7 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 		t.Error("a job was begun while the server stopped")
 	}
 
-	s = remote{launch(t, options).mustListen(t)}
+	s = Remote{URL: Launch(t, options).MustListen(t)}
 	for _, c := range []struct {
 		marker, id string
 		want       []forebay.Outcome
@@ -56,9 +57,9 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 		{"long", long.ID, []forebay.Outcome{forebay.OutcomeLost, forebay.OutcomeSucceeded}},
 		{"waiting", waiting.ID, []forebay.Outcome{forebay.OutcomeSucceeded}},
 	} {
-		job, attempts := s.mustAwait(t, c.id)
-		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || !slices.Equal(outcomes(attempts), c.want) || model.Calls(c.marker) != len(c.want) {
-			t.Errorf("%s: %s, charged %d, %d calls, attempts %v", c.marker, job.Status, job.Attempt, model.Calls(c.marker), outcomes(attempts))
+		job, attempts := s.MustAwait(t, c.id)
+		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || !slices.Equal(Outcomes(attempts), c.want) || model.Calls(c.marker) != len(c.want) {
+			t.Errorf("%s: %s, charged %d, %d calls, attempts %v", c.marker, job.Status, job.Attempt, model.Calls(c.marker), Outcomes(attempts))
 		}
 		if c.marker == "long" && (attempts[0].Deployment != "simulated" || *attempts[0].ErrorCode != "interrupted") {
 			t.Errorf("the attempt that was cut off: %+v", attempts[0])
@@ -74,110 +75,75 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 func TestJobThatKillsItsWorkerIsSetAside(t *testing.T) {
 	t.Parallel()
 	const deliveries = 3
-	options := childOptions{Database: database(t), Functions: []string{"die", "count"},
+	options := ProcessOptions{Database: DatabaseFile(t), Functions: []string{"die", "count"},
 		Queue: server.Queue{Concurrency: 1, MaxDeliveryCount: deliveries, LockDuration: 3 * time.Second}}
 	poison, bystander := submitPoison(t, options)
 	for range deliveries {
-		if code := launch(t, options).wait(); code != exitPoisoned {
+		if code := Launch(t, options).Wait(); code != ExitPoisoned {
 			t.Fatalf("the server exited with %d", code)
 		}
 	}
-	s := remote{launch(t, options).mustListen(t)}
-	job, attempts := s.mustAwait(t, poison)
+	s := Remote{URL: Launch(t, options).MustListen(t)}
+	job, attempts := s.MustAwait(t, poison)
 	want := slices.Repeat([]forebay.Outcome{forebay.OutcomeLost}, deliveries)
-	if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "MaxDeliveryCountExceeded" || !slices.Equal(outcomes(attempts), want) {
-		t.Errorf("%s %+v, attempts %v", job.Status, job.Error, outcomes(attempts))
+	if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "MaxDeliveryCountExceeded" || !slices.Equal(Outcomes(attempts), want) {
+		t.Errorf("%s %+v, attempts %v", job.Status, job.Error, Outcomes(attempts))
 	}
-	letters := s.setAside(t, "dead-letters")
+	letters := s.SetAside(t, "dead-letters")
 	if len(letters) != 1 || letters[0].JobID != poison || letters[0].Reason != "MaxDeliveryCountExceeded" || letters[0].DeliveryCount != deliveries {
 		t.Errorf("dead letters: %+v", letters)
 	}
-	if job, attempts := s.mustAwait(t, bystander); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
-		t.Errorf("the other job is %s after %v", job.Status, outcomes(attempts))
+	if job, attempts := s.MustAwait(t, bystander); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
+		t.Errorf("the other job is %s after %v", job.Status, Outcomes(attempts))
 	}
 }
 
 // submitPoison stores the deadly job and, behind it, a harmless one, without running either.
-func submitPoison(t *testing.T, o childOptions) (poison, bystander string) {
+func submitPoison(t *testing.T, o ProcessOptions) (poison, bystander string) {
 	t.Helper()
 	opts := server.Options{Database: "sqlite:" + o.Database, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue}}
 	for _, name := range o.Functions {
-		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: childFunctions[name]})
+		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: Functions[name]})
 	}
 	s, err := server.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	return submit(t, s, "die", "now").ID, submit(t, s, "count", "me").ID
-}
-
-// A server that is asked to stop while it starts has not failed.
-func TestStopWhileStarting(t *testing.T) {
-	t.Parallel()
-	onBothDatabases(t, func(t *testing.T, database string) {
-		s, err := server.New(server.Options{Database: database, Listen: "127.0.0.1:0"})
+	submit := func(task, input string) string {
+		job, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: task, Input: json.RawMessage(strconv.Quote(input))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		stop()
-		if err := s.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+		return job.ID
+	}
+	return submit("die", "now"), submit("count", "me")
 }
 
 func TestSecondServerOnTheSameDatabase(t *testing.T) {
 	t.Parallel()
-	options := childOptions{Database: database(t), Functions: []string{"count"}}
-	first := launch(t, options)
-	s := remote{first.mustListen(t)}
-	second := launch(t, options)
-	if code := second.wait(); code != 1 {
+	options := ProcessOptions{Database: DatabaseFile(t), Functions: []string{"count"}}
+	first := Launch(t, options)
+	s := Remote{URL: first.MustListen(t)}
+	second := Launch(t, options)
+	if code := second.Wait(); code != 1 {
 		t.Errorf("the second server exited with %d", code)
 	}
-	if message := second.stderr.String(); strings.Count(message, "\n") != 1 || !strings.Contains(message, "another Forebay server is using this database") {
+	if message := second.Stderr.String(); strings.Count(message, "\n") != 1 || !strings.Contains(message, "another Forebay server is using this database") {
 		t.Errorf("it said %q", message)
 	}
 	// Also while the first one does not answer.
-	first.signal(syscall.SIGSTOP)
-	if code := launch(t, options).wait(); code != 1 {
+	first.Signal(syscall.SIGSTOP)
+	if code := Launch(t, options).Wait(); code != 1 {
 		t.Errorf("beside a frozen server the second exited with %d", code)
 	}
-	first.signal(syscall.SIGCONT)
-	job, _, err := s.submit(t.Context(), "", map[string]any{"task": "count", "input": "abc"})
+	first.Signal(syscall.SIGCONT)
+	job, _, err := s.Submit(t.Context(), "", map[string]any{"task": "count", "input": "abc"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job, _ := s.mustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || string(job.Result) != "5" {
+	if job, _ := s.MustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || string(job.Result) != "5" {
 		t.Errorf("the first server's job is %s: %s", job.Status, job.Result)
-	}
-}
-
-// A client that breaks off changes nothing about its job.
-func TestClientMayGoAway(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	s, model := startOn(t, func(modelsim.Call) modelsim.Reply {
-		<-release
-		return modelsim.Reply{}
-	}, server.Queue{})
-	job := s.send(t, "left")
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := s.await(ctx, job.ID)
-		gone <- err
-	}()
-	awaitModel(t, model, inFlight(1))
-	leave()
-	if err := <-gone; err == nil {
-		t.Error("the job ended too soon")
-	}
-	close(release)
-	if job, attempts := s.mustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 || model.Calls("left") != 1 {
-		t.Errorf("%s after %v", job.Status, outcomes(attempts))
 	}
 }
 
@@ -186,25 +152,25 @@ func TestEventStreamResumesAfterACrash(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Number == 1} })
 	t.Cleanup(model.Close)
-	options := childOptions{Database: database(t), Endpoint: model.URL()}
-	p := launch(t, options)
-	s := remote{p.mustListen(t)}
-	job := s.send(t, "followed")
+	options := ProcessOptions{Database: DatabaseFile(t), Endpoint: model.URL()}
+	p := Launch(t, options)
+	s := Remote{URL: p.MustListen(t)}
+	job := s.Send(t, "followed")
 	var seen []forebay.EventType
 	var last int64
 	note := func(e forebay.Event) {
 		seen, last = append(seen, e.Type), e.Number
 		if e.Type == forebay.EventStarted && len(seen) == 2 {
-			awaitModel(t, model, inFlight(1))
-			p.signal(syscall.SIGKILL)
+			AwaitModel(t, model, InFlight(1))
+			p.Signal(syscall.SIGKILL)
 		}
 	}
-	if err := s.follow(t.Context(), job.ID, 0, note); err == nil {
+	if err := s.Follow(t.Context(), job.ID, 0, note); err == nil {
 		t.Error("the stream of a killed server ended as if it were complete")
 	}
-	p.wait()
-	s = remote{launch(t, options).mustListen(t)}
-	if err := s.follow(t.Context(), job.ID, last, note); err != nil {
+	p.Wait()
+	s = Remote{URL: Launch(t, options).MustListen(t)}
+	if err := s.Follow(t.Context(), job.ID, last, note); err != nil {
 		t.Error(err)
 	}
 	want := []forebay.EventType{forebay.EventAccepted, forebay.EventStarted, forebay.EventStarted, forebay.EventSucceeded}

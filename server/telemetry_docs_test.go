@@ -54,23 +54,23 @@ func everyMetric(t *testing.T) scrape {
 		Tenants:  map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0), MonthlyTokens: new(int64(5_000_000))}}},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
-		if _, err := s.do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {
+		if _, err := s.Do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": name, "url": url}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var ids []string
-	if job, _, err := s.submit(t.Context(), "", map[string]any{"task": "shy", "input": 1}); err != nil {
+	if job, _, err := s.Remote.Submit(t.Context(), "", map[string]any{"task": "shy", "input": 1}); err != nil {
 		t.Fatal(err)
 	} else {
 		ids = append(ids, job.ID)
 	}
 	for _, marker := range []string{"good-1", "broken-1", "bad-1", "busy-1", "busy-2"} {
-		ids = append(ids, s.send(t, marker).ID)
+		ids = append(ids, s.Send(t, marker).ID)
 	}
 	for _, id := range ids {
-		s.mustAwait(t, id)
+		s.MustAwait(t, id)
 	}
-	if _, _, err := s.submit(t.Context(), "", map[string]any{"task": "nonsense", "input": 1}); err == nil {
+	if _, _, err := s.Remote.Submit(t.Context(), "", map[string]any{"task": "nonsense", "input": 1}); err == nil {
 		t.Fatal("an unknown task was accepted")
 	}
 	id, err := s.StartOrchestration(t.Context(), "default", "calls", "", "x")
@@ -81,11 +81,11 @@ func everyMetric(t *testing.T) scrape {
 		t.Fatalf("%+v: %v", o, err)
 	}
 	// The last request: where there is a key, requests need one.
-	if _, err := s.do(t.Context(), http.MethodPost, "/v1/keys", nil, map[string]any{"tenant": "acme", "scopes": []string{"submit"}, "budget": map[string]any{"daily_tokens": 1000, "monthly_usd": 5}}, nil); err != nil {
+	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/keys", nil, map[string]any{"tenant": "acme", "scopes": []string{"submit"}, "budget": map[string]any{"daily_tokens": 1000, "monthly_usd": 5}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	var got scrape
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		got = scrapeOf(t, s.Server)
 		for name, labels := range map[string][]string{
 			"forebay_orchestration_ended_total":      {"forebay_orchestrator", "calls", "forebay_status", "completed"},

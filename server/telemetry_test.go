@@ -45,7 +45,7 @@ func (l *logged) String() string {
 // watched is a server that serves and sends all it measures.
 type watched struct {
 	*server.Server
-	remote
+	Remote
 	logs *logged
 	stop func() // sends what was not sent yet; the test's end does it too
 }
@@ -75,7 +75,7 @@ func startWatched(t *testing.T, to *collector, opts server.Options) watched {
 		}
 	})
 	t.Cleanup(w.stop)
-	w.remote = over(t, s)
+	w.Remote = over(t, s)
 	return w
 }
 
@@ -107,19 +107,19 @@ func TestMetricsOfManyJobs(t *testing.T) {
 	var ids []string
 	for kind, n := range map[string]int{"good": good, "broken": broken, "bad": bad, "busy": busy} {
 		for i := range n {
-			ids = append(ids, s.send(t, fmt.Sprintf("%s-%d", kind, i)).ID)
+			ids = append(ids, s.Send(t, fmt.Sprintf("%s-%d", kind, i)).ID)
 		}
 	}
 	var input, output int64
 	var cost forebay.Money
 	for _, id := range ids {
-		job, _ := s.mustAwait(t, id)
+		job, _ := s.MustAwait(t, id)
 		input, output, cost = input+job.Usage.InputTokens, output+job.Usage.OutputTokens, cost+job.Usage.CostUSD
 	}
-	if _, _, err := s.submit(t.Context(), "", map[string]any{"task": "nonsense", "input": 1}); err == nil {
+	if _, _, err := s.Remote.Submit(t.Context(), "", map[string]any{"task": "nonsense", "input": 1}); err == nil {
 		t.Fatal("an unknown task was accepted")
 	}
-	if _, _, err := s.submit(t.Context(), "", map[string]any{"task": "chat", "input": "later", "scheduled_at": time.Now().Add(time.Hour)}); err != nil {
+	if _, _, err := s.Remote.Submit(t.Context(), "", map[string]any{"task": "chat", "input": "later", "scheduled_at": time.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	const all = good + broken + bad + busy
@@ -162,7 +162,7 @@ func TestMetricsOfManyJobs(t *testing.T) {
 		}
 	})
 	// The end of a job is visible a moment before it is measured.
-	eventually(t, time.Minute, func() (wrong error) {
+	Eventually(t, time.Minute, func() (wrong error) {
 		got = scrapeOf(t, s.Server)
 		for _, want := range wants {
 			if sum := got.sum(want.name, want.labels...); sum != want.value {
@@ -196,21 +196,21 @@ func TestTraceOfAJob(t *testing.T) {
 	})
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	var job, score forebay.Job
-	body := chat(modelsim.Marked("broken-1", "say something"))
+	body := Chat(modelsim.Marked("broken-1", "say something"))
 	body["correlation_id"] = "order-7"
-	if _, err := s.do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + trace + "-" + parent + "-01"}, body, &job); err != nil {
+	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + trace + "-" + parent + "-01"}, body, &job); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.do(t.Context(), http.MethodPost, "/v1/jobs", nil, map[string]any{"task": "score", "input": 1}, &score); err != nil {
+	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/jobs", nil, map[string]any{"task": "score", "input": 1}, &score); err != nil {
 		t.Fatal(err)
 	}
-	s.mustAwait(t, job.ID)
-	s.mustAwait(t, score.ID)
-	unsampled := chat(modelsim.Marked("good-1", "say something"))
-	if _, err := s.do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}, unsampled, &score); err != nil {
+	s.MustAwait(t, job.ID)
+	s.MustAwait(t, score.ID)
+	unsampled := Chat(modelsim.Marked("good-1", "say something"))
+	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}, unsampled, &score); err != nil {
 		t.Fatal(err)
 	}
-	s.mustAwait(t, score.ID)
+	s.MustAwait(t, score.ID)
 	s.stop()
 
 	sends := to.named("send default")

@@ -66,7 +66,7 @@ func (u upgraded) jobsUnderWay(t *testing.T) {
 			}
 		})
 		job := must(u.Wait(t.Context(), id))(t)
-		attempts := outcomes(must(u.Attempts(t.Context(), id))(t))
+		attempts := Outcomes(must(u.Attempts(t.Context(), id))(t))
 		if job.Status != forebay.StatusSucceeded || string(job.Result) != string(jsonText(c.input)) || !slices.Equal(attempts, c.attempts) {
 			t.Errorf("%s is %s with the result %s, its attempts are %s", c.input, job.Status, job.Result, attempts)
 		}
@@ -242,7 +242,7 @@ func (u upgraded) documents(t *testing.T) {
 }
 
 func (u upgraded) webhooks(t *testing.T) {
-	eventually(t, time.Minute, func() error {
+	Eventually(t, time.Minute, func() error {
 		u.hooks.mu.Lock()
 		defer u.hooks.mu.Unlock()
 		for _, name := range []string{"/slow", "/refuses"} {

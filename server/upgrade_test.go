@@ -170,7 +170,7 @@ func TestUpgradeOfLiveData(t *testing.T) {
 func goesOn(t *testing.T, database, blobs string, hooks *hookReceiver) {
 	t.Helper()
 	s := start(t, upgradeOptions(database, blobs))
-	c, err := client.New(client.Options{BaseURL: over(t, s).url, Key: oldKey})
+	c, err := client.New(client.Options{BaseURL: over(t, s).URL, Key: oldKey})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,13 +66,13 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		return r
 	})
 	defer model.Close()
-	child := childOptions{
-		Database: database, Blob: "file://" + t.TempDir(), Endpoint: model.URL(), Shutdown: 50 * time.Millisecond, Workflows: []string{writeWorkflow(t, crashWorkflow)},
+	child := ProcessOptions{
+		Database: database, Blob: "file://" + t.TempDir(), Endpoint: model.URL(), Shutdown: 50 * time.Millisecond, Workflows: []string{WriteWorkflow(t, crashWorkflow)},
 		Orchestrations: server.Orchestrations{LockDuration: time.Second},
 		Queue: server.Queue{Concurrency: places, LockDuration: time.Second, MaxDeliveryCount: 1000,
 			Retry: server.Retry{First: 20 * time.Millisecond, Max: 100 * time.Millisecond, Attempts: 100, Concurrency: 4}},
 	}
-	options := child.options()
+	options := child.Options()
 	options.Logger = slog.New(slog.DiscardHandler)
 	s, err := server.New(options)
 	if err != nil {
@@ -84,28 +84,28 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		for n := range parts {
 			items = append(items, n)
 		}
-		ids[i] = startWorkflow(t, s, "crash", map[string]any{"name": fmt.Sprint("w", i), "parts": items})
+		ids[i] = StartWorkflow(t, s, "crash", map[string]any{"name": fmt.Sprint("w", i), "parts": items})
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 
 	for kill := range kills {
-		p := launch(t, child)
-		p.mustListen(t)
+		p := Launch(t, child)
+		p.MustListen(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := model.Await(ctx, func(s modelsim.Stats) bool { return int(s.Calls) >= calls*(kill+1)/(kills+2) })
 		cancel()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.kill()
+		p.Kill()
 	}
 
-	s, stop := runServer(t, options)
+	s, stop := Run(t, options)
 	defer stop()
 	for i, id := range ids {
-		o := endOfWorkflow(t, s, id, forebay.OrchestrationCompleted)
+		o := EndOfWorkflow(t, s, id, forebay.OrchestrationCompleted)
 		var output struct {
 			Parts []string
 			Both  string

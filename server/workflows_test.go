@@ -37,58 +37,9 @@ func workflowServer(t *testing.T, o server.Options, workflows ...string) (s *ser
 		o.Blob = "file://" + t.TempDir()
 	}
 	for _, text := range workflows {
-		o.Workflows = append(o.Workflows, writeWorkflow(t, text))
+		o.Workflows = append(o.Workflows, WriteWorkflow(t, text))
 	}
-	return runServer(t, o)
-}
-
-// runServer runs a server until stop is called.
-func runServer(t *testing.T, o server.Options) (s *server.Server, stop func()) {
-	t.Helper()
-	s, err := server.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	return s, sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func writeWorkflow(t testing.TB, text string) string {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
-	return f.Name()
-}
-
-func startWorkflow(t *testing.T, s *server.Server, name string, input any) string {
-	t.Helper()
-	id, err := s.StartOrchestration(t.Context(), forebay.DefaultTenant, name, "", input)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
-func endOfWorkflow(t *testing.T, s *server.Server, id string, status forebay.OrchestrationStatus) forebay.Orchestration {
-	t.Helper()
-	o, err := s.WaitOrchestration(t.Context(), forebay.DefaultTenant, id, time.Minute)
-	if err != nil || o.Status != status {
-		t.Fatalf("%s is %s, %+v, %s: %v", id, o.Status, o.Failure, o.CustomStatus, err)
-	}
-	return o
+	return Run(t, o)
 }
 
 // Without any configuration a document can be analysed: by three jobs, which run as all jobs do.
@@ -101,7 +52,7 @@ func TestAnalyzeDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, input := range []any{string(text), map[string]string{"text": string(text)}} {
-			o := endOfWorkflow(t, s, startWorkflow(t, s, "analyze-document", input), forebay.OrchestrationCompleted)
+			o := EndOfWorkflow(t, s, StartWorkflow(t, s, "analyze-document", input), forebay.OrchestrationCompleted)
 			var output struct {
 				Summary   struct{ Summary string }
 				Entities  struct{ Entities []map[string]any }
@@ -182,7 +133,7 @@ func TestWorkflowAcrossARestart(t *testing.T) {
 		blob := "file://" + t.TempDir()
 		before, after := newMeasure(), newMeasure()
 		s, stop := workflowServer(t, server.Options{Database: database, Blob: blob, Functions: []forebay.Task{before.task()}}, mapped)
-		id := startWorkflow(t, s, "mapped", map[string]any{"items": []string{"a", "b", "c", "d", "e", "f", "g"}})
+		id := StartWorkflow(t, s, "mapped", map[string]any{"items": []string{"a", "b", "c", "d", "e", "f", "g"}})
 		for range 3 {
 			<-before.arrived
 		}
@@ -191,10 +142,10 @@ func TestWorkflowAcrossARestart(t *testing.T) {
 		changed := "workflow: mapped\nsteps: {other: {task: measure, input: changed}}\n"
 		s, stop = workflowServer(t, server.Options{Database: database, Blob: blob, Functions: []forebay.Task{after.task()}}, changed)
 		defer stop()
-		if o := endOfWorkflow(t, s, id, forebay.OrchestrationCompleted); string(o.Output) != `"a+b+c+d+e+f+g"` {
+		if o := EndOfWorkflow(t, s, id, forebay.OrchestrationCompleted); string(o.Output) != `"a+b+c+d+e+f+g"` {
 			t.Errorf("output %s", o.Output)
 		}
-		if o := endOfWorkflow(t, s, startWorkflow(t, s, "mapped", nil), forebay.OrchestrationCompleted); string(o.Output) != `{"other":"changed"}` {
+		if o := EndOfWorkflow(t, s, StartWorkflow(t, s, "mapped", nil), forebay.OrchestrationCompleted); string(o.Output) != `{"other":"changed"}` {
 			t.Errorf("the changed workflow gives %s", o.Output)
 		}
 		if before.peak != 3 || after.peak > 3 {
@@ -221,11 +172,11 @@ steps:
 		m := newMeasure()
 		s, stop := workflowServer(t, server.Options{Database: database, Functions: []forebay.Task{m.task()}}, text)
 		defer stop()
-		id := startWorkflow(t, s, "fails", nil)
+		id := StartWorkflow(t, s, "fails", nil)
 		<-m.arrived
 		<-m.arrived
 		close(m.open)
-		o := endOfWorkflow(t, s, id, forebay.OrchestrationFailed)
+		o := EndOfWorkflow(t, s, id, forebay.OrchestrationFailed)
 		if o.Failure.Type != "refused" || o.Failure.Message != "step first: it was refused" {
 			t.Errorf("failed as %+v", o.Failure)
 		}
@@ -247,7 +198,7 @@ output: {status: "${steps.wait.status}", type: "${steps.wait.error.type}"}
 	m := newMeasure()
 	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Functions: []forebay.Task{m.task()}}, text)
 	defer stop()
-	o := endOfWorkflow(t, s, startWorkflow(t, s, "slow", nil), forebay.OrchestrationCompleted)
+	o := EndOfWorkflow(t, s, StartWorkflow(t, s, "slow", nil), forebay.OrchestrationCompleted)
 	if string(o.Output) != `{"status":"failed","type":"deadline_exceeded"}` {
 		t.Errorf("output %s", o.Output)
 	}
@@ -258,7 +209,7 @@ func TestExampleWorkflow(t *testing.T) {
 	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Workflows: []string{"../examples/workflows/review.yaml"}})
 	defer stop()
 	input := map[string]any{"product": "a kettle", "reviews": []string{"I love it, it is quick.", "It broke after a week. Awful, terrible.", "Too expensive."}}
-	o := endOfWorkflow(t, s, startWorkflow(t, s, "review", input), forebay.OrchestrationCompleted)
+	o := EndOfWorkflow(t, s, StartWorkflow(t, s, "review", input), forebay.OrchestrationCompleted)
 	var output struct {
 		Product          string
 		Reviews, Unhappy int
@@ -271,8 +222,8 @@ func TestExampleWorkflow(t *testing.T) {
 }
 
 func TestWorkflowsAreChecked(t *testing.T) {
-	file := writeWorkflow(t, "workflow: w\nsteps:\n  a: {task: nothing}\n  b: {task: summarize, queue: nowhere}\n")
-	other := writeWorkflow(t, "workflow: twice\nsteps: {a: {task: summarize}}\n")
+	file := WriteWorkflow(t, "workflow: w\nsteps:\n  a: {task: nothing}\n  b: {task: summarize, queue: nowhere}\n")
+	other := WriteWorkflow(t, "workflow: twice\nsteps: {a: {task: summarize}}\n")
 	err := server.Options{Workflows: []string{file, other, other, "missing.yaml"}}.WithDefaults().Validate()
 	for _, want := range []string{
 		"workflows[0]: " + file + ":3:13: there is no task nothing", "workflows[0]: " + file + ":4:31: there is no queue nowhere",
@@ -287,7 +238,7 @@ func TestWorkflowsAreChecked(t *testing.T) {
 		t.Errorf("%+v: %v", all, err)
 	}
 	// A file takes the place of what is built in, as does a function.
-	own := writeWorkflow(t, "workflow: analyze-document\nsteps: {a: {task: summarize}}\n")
+	own := WriteWorkflow(t, "workflow: analyze-document\nsteps: {a: {task: summarize}}\n")
 	if all, err = (server.Options{Workflows: []string{own}}).WithDefaults().DeclaredWorkflows(); err != nil || len(all) != 1 || all[0].File != own {
 		t.Errorf("%+v: %v", all, err)
 	}
