@@ -41,11 +41,11 @@ assets: ## fetch the dashboard's assets that are not ours, by npm, and compare t
 
 # Those that take longest come first, so that the others run beside them. Four packages run at a time, for
 # tests mostly wait. Their files are in memory, if they can be (.ci/tmp); Go's own are not.
-test: ## run all tests, the crash test included
+test: ## run all tests, the crash tests included
 	@$(GO) run ./internal/toolchain/ensure
 	cd bench && $(GO) vet ./...
 	GOGC=400 GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
-		./server ./internal/jobs ./server/dashboard ./server/interop ./internal/quota ./docs ./internal/bus ./internal/orchestrate ./internal/db ./...
+		./server/crash ./server ./internal/jobs ./server/dashboard ./server/interop ./internal/quota ./docs ./internal/bus ./internal/orchestrate ./internal/db ./...
 
 # modernc.org/sqlite is transpiled C: instrumenting it is slow and finds no races of ours. With
 # -short, tests that the detector learns nothing from skip themselves (internal/raced). .ci/raced

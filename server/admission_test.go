@@ -20,6 +20,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -183,7 +184,7 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 		for _, id := range ids {
 			job, attempts := r.MustAwait(t, id)
 			if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 {
-				t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+				t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 			}
 		}
 		took := time.Since(begun)
@@ -200,9 +201,9 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 
 // waitsForQuota makes sure that a job is not called yet, and that clients are told why. On a
 // machine that stands still for a moment it may be the workers that are scarce just then.
-func waitsForQuota(t *testing.T, r Remote, id string) {
+func waitsForQuota(t *testing.T, r servertest.Remote, id string) {
 	t.Helper()
-	Eventually(t, 10*time.Second, func() error {
+	servertest.Eventually(t, 10*time.Second, func() error {
 		var job forebay.Job
 		err := r.Get(t.Context(), "/v1/jobs/"+id, &job)
 		if err == nil && (job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitQuota || job.ExpectedStartAt == nil) {
@@ -223,7 +224,7 @@ func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 		o := server.Options{Database: database, Deployments: model.configured(),
 			Models:    map[string]server.Model{"chat": server.InOrder("east"), "other": server.InOrder("west")},
 			Tasks:     map[string]server.TaskOption{"ask-other": {Extends: "chat", Model: "other"}},
-			Functions: []forebay.Task{{Name: "count", Run: Functions["count"]}}}
+			Functions: []forebay.Task{{Name: "count", Run: servertest.Functions["count"]}}}
 		r := over(t, start(t, o))
 		submitMany(t, r, held, meteredJob())
 		model.await(t, meteredBurst)
@@ -253,13 +254,13 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs = strictHolds + 14 // two ledgers would let go too much as well
 	model := startStrict(t, "east")
-	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
+	o := servertest.ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
 	o.Queue = server.Queue{Concurrency: 8, LockDuration: time.Second}
-	first, second := Launch(t, o), Launch(t, o)
-	doomed, front := Remote{URL: first.MustListen(t)}, Remote{URL: second.MustListen(t)}
+	first, second := servertest.Launch(t, o), servertest.Launch(t, o)
+	doomed, front := servertest.Remote{URL: first.MustListen(t)}, servertest.Remote{URL: second.MustListen(t)}
 	ids := make([]string, jobs)
 	for i := range ids {
-		r := []Remote{doomed, front}[i%2]
+		r := []servertest.Remote{doomed, front}[i%2]
 		job, _, err := r.Submit(t.Context(), "", meteredJob())
 		if err != nil {
 			t.Fatal(err)
@@ -274,7 +275,7 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	for _, id := range ids {
 		job, attempts := front.MustAwait(t, id)
 		if job.Status != forebay.StatusSucceeded {
-			t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+			t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 		}
 		lost += len(attempts) - 1
 	}
@@ -289,7 +290,7 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 }
 
 // submitMany submits one request so many times at once, and returns the jobs' IDs.
-func submitMany(t *testing.T, r Remote, n int, req map[string]any) (ids []string) {
+func submitMany(t *testing.T, r servertest.Remote, n int, req map[string]any) (ids []string) {
 	t.Helper()
 	line, err := json.Marshal(req)
 	if err != nil {

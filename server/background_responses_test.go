@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -28,11 +29,11 @@ func TestBackgroundResponse(t *testing.T) {
 		}
 		id := first["id"].(string)
 		o := ended(t, s, id)
-		if o["status"] != "completed" || OutputText(o) != "hï there" || o["usage"].(map[string]any)["total_tokens"] != 18.0 {
+		if o["status"] != "completed" || servertest.OutputText(o) != "hï there" || o["usage"].(map[string]any)["total_tokens"] != 18.0 {
 			t.Fatalf("%v", o)
 		}
 		_, whole := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
-		events := ReadStream(t, whole)
+		events := servertest.ReadStream(t, whole)
 		events.Gapless(t, 0)
 		want := []string{"response.created", "response.queued", "response.in_progress", "response.output_item.added", "response.content_part.added",
 			"response.output_text.delta", "response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
@@ -41,7 +42,7 @@ func TestBackgroundResponse(t *testing.T) {
 		}
 		for after := range len(want) + 2 {
 			_, part := request(t, s, http.MethodGet, fmt.Sprintf("/v1/responses/%s?stream=true&starting_after=%d", id, after))
-			rest := ReadStream(t, part)
+			rest := servertest.ReadStream(t, part)
 			rest.Gapless(t, after+1)
 			if len(rest.Types) != max(0, len(want)-1-after) || !strings.HasSuffix(whole, part) {
 				t.Fatalf("after %d: %s", after, part)
@@ -52,12 +53,12 @@ func TestBackgroundResponse(t *testing.T) {
 			refusedWith(t, resp, body, http.StatusBadRequest, "invalid_type")
 		}
 		resp, body := request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
-		if resp.StatusCode != http.StatusOK || !reflect.DeepEqual(Object(t, body), o) {
+		if resp.StatusCode != http.StatusOK || !reflect.DeepEqual(servertest.Object(t, body), o) {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}
 		// The stream of the request that makes it, and Go's way of asking for one.
 		_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"hello","background":true,"stream":true}`)
-		if events = ReadStream(t, body); fmt.Sprint(events.Types) != fmt.Sprint(want) || events.Data[0]["response"].(map[string]any)["status"] != "queued" {
+		if events = servertest.ReadStream(t, body); fmt.Sprint(events.Types) != fmt.Sprint(want) || events.Data[0]["response"].(map[string]any)["status"] != "queued" {
 			t.Errorf("%s", body)
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(t.Context()).String()+"/v1/responses/"+id+"?starting_after=8", strings.NewReader(`{"stream":true}`))
@@ -70,7 +71,7 @@ func TestBackgroundResponse(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		part, err := io.ReadAll(resp.Body)
-		if err != nil || len(ReadStream(t, string(part)).Types) != 2 {
+		if err != nil || len(servertest.ReadStream(t, string(part)).Types) != 2 {
 			t.Errorf("%s %v", part, err)
 		}
 		if n := u.calls.Load(); n != 2 {
@@ -85,7 +86,7 @@ func TestBackgroundResponseIsCancelled(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
 		called, left := make(chan struct{}, 2), make(chan struct{}, 2)
 		u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
-			ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
+			servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
 			called <- struct{}{}
 			<-r.Context().Done()
 			left <- struct{}{}
@@ -102,12 +103,12 @@ func TestBackgroundResponseIsCancelled(t *testing.T) {
 		refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_completed")
 		for range 2 {
 			resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
-			if o := Object(t, body); resp.StatusCode != http.StatusOK || o["status"] != "cancelled" {
+			if o := servertest.Object(t, body); resp.StatusCode != http.StatusOK || o["status"] != "cancelled" {
 				t.Fatalf("%d %s", resp.StatusCode, body)
 			}
 		}
 		<-left
-		events := ReadStream(t, <-streams)
+		events := servertest.ReadStream(t, <-streams)
 		events.Gapless(t, 0)
 		for _, kind := range events.Types {
 			if slices.Contains([]string{"response.completed", "response.failed", "response.incomplete", "response.cancelled"}, kind) {
@@ -138,7 +139,7 @@ func TestBackgroundResponseFails(t *testing.T) {
 			t.Fatalf("%v", o)
 		}
 		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
-		events := ReadStream(t, body)
+		events := servertest.ReadStream(t, body)
 		if events.Gapless(t, 0); events.Types[len(events.Types)-1] != "response.failed" {
 			t.Errorf("%s", body)
 		}
@@ -155,7 +156,7 @@ func TestBackgroundResponseGoesOn(t *testing.T) {
 		var u *upstream
 		u = startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
 			if n == 1 {
-				ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"lost"}}]}`)
+				servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"lost"}}]}`)
 				panic(http.ErrAbortHandler)
 			}
 			answerChat(w, u.body())
@@ -166,11 +167,11 @@ func TestBackgroundResponseGoesOn(t *testing.T) {
 		})
 		id := created(t, s, `{"model":"chat","input":"hello","background":true}`)["id"].(string)
 		o := ended(t, s, id)
-		if o["status"] != "completed" || OutputText(o) != "hï there" || len(o["output"].([]any)) != 1 {
+		if o["status"] != "completed" || servertest.OutputText(o) != "hï there" || len(o["output"].([]any)) != 1 {
 			t.Fatalf("%v", o)
 		}
 		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
-		events := ReadStream(t, body)
+		events := servertest.ReadStream(t, body)
 		events.Gapless(t, 0)
 		statuses := []string{}
 		for _, e := range events.Data {
@@ -204,7 +205,7 @@ func TestBackgroundResponseIsRepeated(t *testing.T) {
 		resp, answer := post(t, s, "/v1/responses", strings.Replace(body, "hello", "other", 1), "Idempotency-Key", "a")
 		refusedWith(t, resp, answer, http.StatusBadRequest, "idempotency_mismatch")
 		ended(t, s, keyed)
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			if n := u.calls.Load(); n != 4 {
 				return fmt.Errorf("%d calls", n)
 			}
@@ -245,7 +246,7 @@ func TestLargeBackgroundResponse(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
 		word := strings.Repeat("word ", 20<<10)
 		u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
-			ChatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word), fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word),
+			servertest.ChatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word), fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word),
 				`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, "[DONE]")
 		})
 		blobs := t.TempDir()
@@ -264,11 +265,11 @@ func TestLargeBackgroundResponse(t *testing.T) {
 		}
 		id := created(t, s, fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, word))["id"].(string)
 		o := ended(t, s, id)
-		if OutputText(o) != word+word {
-			t.Fatalf("%d bytes", len(OutputText(o)))
+		if servertest.OutputText(o) != word+word {
+			t.Fatalf("%d bytes", len(servertest.OutputText(o)))
 		}
 		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
-		if events := ReadStream(t, body); events.Types[len(events.Types)-1] != "response.completed" {
+		if events := servertest.ReadStream(t, body); events.Types[len(events.Types)-1] != "response.completed" {
 			t.Errorf("%v", events.Types)
 		}
 		if n := files(); n < 2 {
@@ -277,7 +278,7 @@ func TestLargeBackgroundResponse(t *testing.T) {
 		if resp, body := request(t, s, http.MethodDelete, "/v1/responses/"+id); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			if n := files(); n > 0 {
 				return fmt.Errorf("%d blobs are left", n)
 			}
@@ -302,7 +303,7 @@ func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 				w.(http.Flusher).Flush()
 				panic(http.ErrAbortHandler)
 			}
-			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", Object(t, data)["type"], data)
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", servertest.Object(t, data)["type"], data)
 		}
 	})
 	s := startForwarding(t, u, func(o *server.Options) {
@@ -314,7 +315,7 @@ func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 		t.Fatalf("%v", o)
 	}
 	_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
-	events := ReadStream(t, body)
+	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	var places []any
 	for _, e := range events.Data {
@@ -360,7 +361,7 @@ func TestEventsOfResponses(t *testing.T) {
 			}
 			want[id] = "response." + ended(t, s, id)["status"].(string)
 		}
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			got := map[string]string{}
 			for m, err := range c.Messages(forebay.TopicJobEvents+"/subscriptions/all").Peek(t.Context(), 0) {
 				if err != nil {

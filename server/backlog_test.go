@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -140,7 +141,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	for n, id := range ids {
 		job, attempts := r.MustAwait(t, id)
 		if job.Status != forebay.StatusSucceeded || len(attempts) != 1 || job.Result != nil && string(job.Result) != "null" {
-			t.Fatalf("%s after %v, with an inline result of %d bytes", job.Status, Outcomes(attempts), len(job.Result))
+			t.Fatalf("%s after %v, with an inline result of %d bytes", job.Status, servertest.Outcomes(attempts), len(job.Result))
 		}
 		want, err := json.Marshal(text(n))
 		if err != nil {
@@ -159,7 +160,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 }
 
 // operate pauses or resumes the default queue.
-func operate(t *testing.T, r Remote, what string) {
+func operate(t *testing.T, r servertest.Remote, what string) {
 	t.Helper()
 	if _, err := r.Do(t.Context(), http.MethodPost, "/v1/queues/default/"+what, nil, nil, nil); err != nil {
 		t.Fatal(err)
@@ -167,7 +168,7 @@ func operate(t *testing.T, r Remote, what string) {
 }
 
 // resultSum reads a result of whatever size.
-func resultSum(t *testing.T, r Remote, job forebay.Job) [sha256.Size]byte {
+func resultSum(t *testing.T, r servertest.Remote, job forebay.Job) [sha256.Size]byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+job.Links.Result, nil)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -43,7 +44,7 @@ func batchOf(t *testing.T, s *server.Server, id string, headers ...string) gjson
 // becomes waits until a batch has that status, and returns it.
 func becomes(t *testing.T, s *server.Server, id, status string, headers ...string) (b gjson.Result) {
 	t.Helper()
-	Eventually(t, 2*time.Minute, func() error {
+	servertest.Eventually(t, 2*time.Minute, func() error {
 		if b = batchOf(t, s, id, headers...); b.Get("status").Str != status {
 			return fmt.Errorf("it is %s", b.Raw)
 		}
@@ -105,7 +106,7 @@ func TestBatch(t *testing.T) {
 			o.Database, o.Blob = database, t.TempDir()
 			o.Queues = map[string]server.Queue{server.BatchesQueue: {Concurrency: 1, Retry: server.Retry{Attempts: 2, First: time.Millisecond, Max: time.Millisecond, Budget: 0.9, Concurrency: 1}}}
 		})
-		b := startBatch(t, s, BatchLines("one", "refuse", "two")+"\r\n"+strings.TrimSuffix(BatchLines("", "", "", "three"), "\n")[strings.LastIndex(strings.TrimSuffix(BatchLines("", "", "", "three"), "\n"), "\n")+1:])
+		b := startBatch(t, s, servertest.BatchLines("one", "refuse", "two")+"\r\n"+strings.TrimSuffix(servertest.BatchLines("", "", "", "three"), "\n")[strings.LastIndex(strings.TrimSuffix(servertest.BatchLines("", "", "", "three"), "\n"), "\n")+1:])
 		if b.Get("status").Str != "validating" || b.Get("object").Str != "batch" || b.Get("request_counts.total").Int() != 0 || b.Get("metadata.a").Str != "b" ||
 			b.Get("expires_at").Int() != b.Get("created_at").Int()+86400 || b.Get("output_file_id").Exists() {
 			t.Errorf("made: %s", b.Raw)
@@ -161,7 +162,7 @@ func TestBatchesOfInvalidInputs(t *testing.T) {
 		o.Deployments = append(o.Deployments, server.Deployment{Name: "other", Provider: server.ProviderAnthropic, Model: "m", APIKey: "k", Endpoint: u.URL})
 		o.Models = map[string]server.Model{"chat": server.InOrder("up"), "claude": server.InOrder("other")}
 	})
-	good := strings.TrimSuffix(BatchLines("hello"), "\n")
+	good := strings.TrimSuffix(servertest.BatchLines("hello"), "\n")
 	other := func(id string, change ...string) string {
 		return strings.NewReplacer(append(change, `"r0"`, `"`+id+`"`)...).Replace(good)
 	}
@@ -182,7 +183,7 @@ func TestBatchesOfInvalidInputs(t *testing.T) {
 		"unknown":      {other("a", `"chat"`, `"none"`), map[int64]string{1: "model_not_found"}},
 		"not OpenAI's": {other("a", `"chat"`, `"claude"`), map[int64]string{1: "invalid_request"}},
 		"long":         {good + "\n" + other("a", "hello", strings.Repeat("x", 70_000)) + "\n" + other("b"), map[int64]string{2: "invalid_request"}},
-		"too many":     {BatchLines("1", "2", "3", "4", "5", "6"), map[int64]string{0: "too_many_tasks"}},
+		"too many":     {servertest.BatchLines("1", "2", "3", "4", "5", "6"), map[int64]string{0: "too_many_tasks"}},
 	} {
 		b := becomes(t, s, startBatch(t, s, c.lines).Get("id").Str, "failed")
 		got := map[int64]string{}
@@ -218,7 +219,7 @@ func TestBatchesRefused(t *testing.T) {
 		return []string{"Authorization", "Bearer " + keyFor(t, database, tenant, append(more, forebay.ScopeSubmit, forebay.ScopeRead)...)}
 	}
 	acme, other, few := auth("acme"), auth("other"), auth("few")
-	f := uploaded(t, s, acme, field{"file", BatchLines("x"), "f"}, field{"purpose", "batch", ""})
+	f := uploaded(t, s, acme, field{"file", servertest.BatchLines("x"), "f"}, field{"purpose", "batch", ""})
 	vision := uploaded(t, s, acme, field{"file", "x", "f"}, field{"purpose", "vision", ""})
 	good := map[string]any{"input_file_id": f.ID, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
 	create := func(headers []string, change map[string]any) (*http.Response, string) {
@@ -314,15 +315,15 @@ func TestBatchesRefused(t *testing.T) {
 	if resp, body := asked(t, s, http.MethodPost, "/v1/queues/batches/pause", auth("acme", forebay.ScopeAdmin)...); resp.StatusCode >= 300 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	first := startBatch(t, s, BatchLines("x"), few...)
-	file := uploaded(t, s, few, field{"file", BatchLines("x"), "f"}, field{"purpose", "batch", ""})
+	first := startBatch(t, s, servertest.BatchLines("x"), few...)
+	file := uploaded(t, s, few, field{"file", servertest.BatchLines("x"), "f"}, field{"purpose", "batch", ""})
 	resp, body = create(few, map[string]any{"input_file_id": file.ID})
 	refusedWith(t, resp, body, http.StatusTooManyRequests, "rate_limit_exceeded")
 	if _, body := asked(t, s, http.MethodPost, "/v1/batches/"+first.Get("id").Str+"/cancel", few...); gjson.Get(body, "status").Str != "cancelling" {
 		t.Errorf("cancelling: %s", body)
 	}
 	becomes(t, s, first.Get("id").Str, "cancelled", few...)
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if resp, body := create(few, map[string]any{"input_file_id": file.ID}); resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%d %s", resp.StatusCode, body)
 		}
@@ -350,8 +351,8 @@ func TestBatchIsCancelled(t *testing.T) {
 			o.Database, o.Blob = database, t.TempDir()
 			o.Queues = map[string]server.Queue{server.BatchesQueue: {Concurrency: 4}}
 		})
-		id := startBatch(t, s, BatchLines(make([]string, lines)...)).Get("id").Str
-		Eventually(t, time.Minute, func() error {
+		id := startBatch(t, s, servertest.BatchLines(make([]string, lines)...)).Get("id").Str
+		servertest.Eventually(t, time.Minute, func() error {
 			if n := u.calls.Load(); n < 24 {
 				return fmt.Errorf("%d calls", n)
 			}
@@ -363,7 +364,7 @@ func TestBatchIsCancelled(t *testing.T) {
 				t.Fatalf("%d %s", resp.StatusCode, body)
 			}
 		}
-		Eventually(t, time.Minute, func() error { // lines that wait are cancelled at once
+		servertest.Eventually(t, time.Minute, func() error { // lines that wait are cancelled at once
 			var waiting forebay.Page[forebay.Job]
 			if err := over(t, s).Get(t.Context(), "/v1/jobs?status=queued&limit=1", &waiting); err != nil || len(waiting.Items) > 0 {
 				return fmt.Errorf("%d jobs wait (%w)", len(waiting.Items), err)
@@ -404,7 +405,7 @@ func TestBatchOfFailingLines(t *testing.T) {
 		o.Queues = map[string]server.Queue{server.BatchesQueue: {Concurrency: 1, Retry: server.Retry{Attempts: 1, Concurrency: 1}}}
 		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Limits: forebay.TenantLimits{WaitingJobs: &two}}}
 	})
-	id := startBatch(t, s, BatchLines("a", "break", "refuse", "b", "c", "d", "e")).Get("id").Str
+	id := startBatch(t, s, servertest.BatchLines("a", "break", "refuse", "b", "c", "d", "e")).Get("id").Str
 	b := becomes(t, s, id, "completed")
 	if n := b.Get("request_counts"); n.Get("completed").Int() != 5 || n.Get("failed").Int() != 2 {
 		t.Errorf("ended: %s", b.Raw)
@@ -437,7 +438,7 @@ func TestBatchYieldsToCalls(t *testing.T) {
 			o.Database, o.Blob = database, t.TempDir()
 			o.Deployments[0].Concurrency = 1
 		})
-		id := startBatch(t, s, BatchLines("line", "line", "line")).Get("id").Str
+		id := startBatch(t, s, servertest.BatchLines("line", "line", "line")).Get("id").Str
 		if first := <-contents; first != "line" {
 			t.Fatalf("first came %s", first)
 		}
@@ -451,7 +452,7 @@ func TestBatchYieldsToCalls(t *testing.T) {
 			resp.Body.Close()
 			answered <- resp.StatusCode
 		}()
-		Eventually(t, time.Minute, func() error { // until it was refused once
+		servertest.Eventually(t, time.Minute, func() error { // until it was refused once
 			var waiting forebay.Page[forebay.Job]
 			err := over(t, s).Get(t.Context(), "/v1/jobs?queue=calls&status=queued", &waiting)
 			if err != nil || len(waiting.Items) == 0 || waiting.Items[0].WaitingFor == nil || *waiting.Items[0].WaitingFor != forebay.WaitConcurrency {

@@ -15,11 +15,12 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
 // startOn runs a server whose model is a simulator that decides so.
-func startOn(t *testing.T, script func(modelsim.Call) modelsim.Reply, queue server.Queue) (Remote, *modelsim.TestServer) {
+func startOn(t *testing.T, script func(modelsim.Call) modelsim.Reply, queue server.Queue) (servertest.Remote, *modelsim.TestServer) {
 	t.Helper()
 	model := modelsim.StartTest(script)
 	t.Cleanup(model.Close)
@@ -35,7 +36,7 @@ func simulatedDeployment(model *modelsim.TestServer) server.Deployment {
 	return server.Deployment{Name: "simulated", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "test"}
 }
 
-func cancelJob(t *testing.T, r Remote, id string) (job forebay.Job, err error) {
+func cancelJob(t *testing.T, r servertest.Remote, id string) (job forebay.Job, err error) {
 	t.Helper()
 	_, err = r.Do(t.Context(), http.MethodPost, "/v1/jobs/"+id+"/cancel", nil, nil, &job)
 	return job, err
@@ -46,18 +47,18 @@ func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} },
 		server.Queue{Concurrency: 1})
 	job := s.Send(t, "hangs")
-	AwaitModel(t, model, InFlight(1))
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	waiting := s.Send(t, "waits")
 	if _, err := cancelJob(t, s, job.ID); err != nil {
 		t.Fatal(err)
 	}
-	AwaitModel(t, model, func(st modelsim.Stats) bool { return st.Gone == 1 })
+	servertest.AwaitModel(t, model, func(st modelsim.Stats) bool { return st.Gone == 1 })
 	job, attempts := s.MustAwait(t, job.ID)
 	if job.Status != forebay.StatusCancelled || job.Result != nil && string(job.Result) != "null" || len(attempts) != 1 {
-		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, Outcomes(attempts))
+		t.Fatalf("%s with the result %s and %v", job.Status, job.Result, servertest.Outcomes(attempts))
 	}
 	// The deployment is known once the aborted call has returned.
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		_, attempts = s.MustAwait(t, job.ID)
 		if attempts[0].Outcome != forebay.OutcomeCancelled || attempts[0].Deployment != "simulated" {
 			return fmt.Errorf("the attempt is %+v", attempts[0])
@@ -71,7 +72,7 @@ func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	if again, err := cancelJob(t, s, job.ID); err != nil || again.Status != forebay.StatusCancelled || model.Calls("hangs") != 1 {
 		t.Errorf("cancelled twice: %s %v, %d calls", again.Status, err, model.Calls("hangs"))
 	}
-	var p *Problem
+	var p *servertest.Problem
 	if _, err := cancelJob(t, s, waiting.ID); !errors.As(err, &p) || p.Status != http.StatusConflict {
 		t.Errorf("a succeeded job was cancelled: %v", err)
 	}
@@ -83,14 +84,14 @@ func TestCancelBeforeTheCall(t *testing.T) {
 		return modelsim.Reply{Hang: c.Marker == "hangs", Status: map[bool]int{true: 500}[c.Marker == "retries"]}
 	}, server.Queue{Concurrency: 1, Retry: server.Retry{Policy: "fixed", First: time.Hour, Max: time.Hour}})
 	retrying := s.Send(t, "retries")
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if job, err := s.Job(t.Context(), retrying.ID); err != nil || job.Status != forebay.StatusRetrying {
-			return fmt.Errorf("%s %w", job.Status, ErrNotYet)
+			return fmt.Errorf("%s %w", job.Status, servertest.ErrNotYet)
 		}
 		return nil
 	})
 	s.Send(t, "hangs")
-	AwaitModel(t, model, InFlight(1))
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	for marker, job := range map[string]forebay.Job{
 		"retries": retrying, "queued": s.Send(t, "queued"),
 		"scheduled": s.Send(t, "scheduled", map[string]any{"scheduled_at": time.Now().Add(time.Hour)}),
@@ -131,7 +132,7 @@ func TestThrottledJobsWaitUncharged(t *testing.T) {
 		job, attempts := s.MustAwait(t, job.ID)
 		began := model.Began(fmt.Sprint("throttled-", i))
 		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != len(began) {
-			t.Errorf("%s, charged %d, %d calls, attempts %v", job.Status, job.Attempt, len(began), Outcomes(attempts))
+			t.Errorf("%s, charged %d, %d calls, attempts %v", job.Status, job.Attempt, len(began), servertest.Outcomes(attempts))
 		}
 		for n, a := range attempts[:len(attempts)-1] {
 			throttled++
@@ -160,8 +161,8 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 	for i, job := range sent {
 		job, attempts := s.MustAwait(t, job.ID)
 		want := []forebay.Outcome{forebay.OutcomeRetried, forebay.OutcomeRetried, forebay.OutcomeFailed}
-		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusFailed || job.Attempt != attemptsEach || calls != attemptsEach || !slices.Equal(Outcomes(attempts), want) {
-			t.Errorf("%s after %d calls, attempts %v", job.Status, calls, Outcomes(attempts))
+		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusFailed || job.Attempt != attemptsEach || calls != attemptsEach || !slices.Equal(servertest.Outcomes(attempts), want) {
+			t.Errorf("%s after %d calls, attempts %v", job.Status, calls, servertest.Outcomes(attempts))
 		}
 	}
 	letters := s.SetAside(t, "dead-letters")
@@ -178,7 +179,7 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 	for i, job := range sent {
 		job, attempts := s.MustAwait(t, job.ID)
 		if calls := model.Calls(fmt.Sprint("failing-", i)); job.Status != forebay.StatusSucceeded || job.Generation != 2 || job.Attempt != 1 || calls != attemptsEach+1 || len(attempts) != calls {
-			t.Errorf("redriven: %s, generation %d, %d calls, attempts %v", job.Status, job.Generation, calls, Outcomes(attempts))
+			t.Errorf("redriven: %s, generation %d, %d calls, attempts %v", job.Status, job.Generation, calls, servertest.Outcomes(attempts))
 		}
 	}
 }
@@ -196,7 +197,7 @@ func TestFailuresOfADeploymentChargeNoAttempts(t *testing.T) {
 		return modelsim.Reply{}
 	}, server.Queue{Retry: server.Retry{First: time.Millisecond, Attempts: 2}})
 	if job, attempts := s.MustAwait(t, s.Send(t, "thrice-alone").ID); job.Status != forebay.StatusFailed || job.Attempt != 2 || len(attempts) != 2 {
-		t.Fatalf("before others failed: %s, attempt %d, attempts %v", job.Status, job.Attempt, Outcomes(attempts))
+		t.Fatalf("before others failed: %s, attempt %d, attempts %v", job.Status, job.Attempt, servertest.Outcomes(attempts))
 	}
 	for i := range failing - 2 {
 		if job, _ := s.MustAwait(t, s.Send(t, fmt.Sprint("once-", i)).ID); job.Status != forebay.StatusSucceeded || job.Attempt != 2 {
@@ -205,12 +206,12 @@ func TestFailuresOfADeploymentChargeNoAttempts(t *testing.T) {
 	}
 	job, attempts := s.MustAwait(t, s.Send(t, "thrice-too").ID)
 	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 4 {
-		t.Errorf("%s, attempt %d, attempts %v", job.Status, job.Attempt, Outcomes(attempts))
+		t.Errorf("%s, attempt %d, attempts %v", job.Status, job.Attempt, servertest.Outcomes(attempts))
 	}
 }
 
 // redriveTwice redrives all dead letters several times at once: each of them goes back once.
-func redriveTwice(t *testing.T, s Remote, want int) {
+func redriveTwice(t *testing.T, s servertest.Remote, want int) {
 	t.Helper()
 	reports := make([]forebay.RedriveReport, 4)
 	var group sync.WaitGroup
@@ -310,7 +311,7 @@ func TestAnyBytesAreStored(t *testing.T) {
 	} {
 		job, attempts := s.MustAwait(t, s.Send(t, marker).ID)
 		if calls := model.Calls(marker); calls != want.calls || len(attempts) != calls {
-			t.Errorf("%s: %d calls, attempts %v", marker, calls, Outcomes(attempts))
+			t.Errorf("%s: %d calls, attempts %v", marker, calls, servertest.Outcomes(attempts))
 		}
 		if want.code != "" {
 			if last := attempts[len(attempts)-1]; job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != want.code || last.ErrorMessage == nil {
@@ -375,13 +376,13 @@ func TestClientMayGoAway(t *testing.T) {
 		_, err := s.Await(ctx, job.ID)
 		gone <- err
 	}()
-	AwaitModel(t, model, InFlight(1))
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	leave()
 	if err := <-gone; err == nil {
 		t.Error("the job ended too soon")
 	}
 	close(release)
 	if job, attempts := s.MustAwait(t, job.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 || model.Calls("left") != 1 {
-		t.Errorf("%s after %v", job.Status, Outcomes(attempts))
+		t.Errorf("%s after %v", job.Status, servertest.Outcomes(attempts))
 	}
 }

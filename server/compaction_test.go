@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -56,7 +57,7 @@ func TestCompactionByChatCompletions(t *testing.T) {
 		if resp, answer := send(t, s, http.MethodGet, "/v1/responses/"+o.Get("id").Str, ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("it is stored: %s", answer)
 		}
-		Eventually(t, time.Minute, func() error { // the client hears of the end first
+		servertest.Eventually(t, time.Minute, func() error { // the client hears of the end first
 			if job := callJobs(t, s)[0]; job.Task != "/v1/responses/compact:chat" || job.Usage.InputTokens != 11 || job.Status != forebay.StatusSucceeded {
 				return fmt.Errorf("%+v", job)
 			}
@@ -186,7 +187,7 @@ func TestCompactionByResponses(t *testing.T) {
 			t.Errorf("%s: %d %s\n%s", path, resp.StatusCode, answer, u.body())
 		}
 	}
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if job := callJobs(t, s)[0]; job.Usage.InputTokens != 5 || job.Usage.OutputTokens != 3 {
 			return fmt.Errorf("%+v", job.Usage)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -72,16 +73,16 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs, narrow, tenant = 10, 3, 5
 	g := startGate(t)
-	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"),
+	o := servertest.ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"),
 		Queue: server.Queue{Concurrency: 8, LockDuration: 10 * time.Second}, Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Concurrency: tenant}},
 		Tasks: map[string]server.TaskOption{
 			"narrow": {HTTP: &server.HTTPTask{URL: g.url + "/narrow", Concurrency: narrow}},
 			"wide":   {HTTP: &server.HTTPTask{URL: g.url + "/wide"}},
 		}}
-	first := Launch(t, o)
-	doomed := Remote{URL: first.MustListen(t)}
+	first := servertest.Launch(t, o)
+	doomed := servertest.Remote{URL: first.MustListen(t)}
 	var ids []string
-	submit := func(to Remote) {
+	submit := func(to servertest.Remote) {
 		for i := range jobs {
 			job, _, err := to.Submit(t.Context(), "", map[string]any{"task": []string{"narrow", "wide"}[i%2], "input": 1})
 			if err != nil {
@@ -92,10 +93,10 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	}
 	submit(doomed)
 	g.await(t, tenant)
-	second, third := Launch(t, o), Launch(t, o)
-	front := Remote{URL: second.MustListen(t)}
+	second, third := servertest.Launch(t, o), servertest.Launch(t, o)
+	front := servertest.Remote{URL: second.MustListen(t)}
 	submit(front)
-	submit(Remote{URL: third.MustListen(t)})
+	submit(servertest.Remote{URL: third.MustListen(t)})
 	var info forebay.Tenant
 	if err := front.Get(t.Context(), "/v1/tenants/"+forebay.DefaultTenant, &info); err != nil || info.Concurrency != tenant || info.Running == nil || *info.Running != tenant {
 		t.Errorf("the tenant is %+v: %v", info, err)
@@ -120,7 +121,7 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	close(g.open)
 	for _, id := range ids {
 		if job, attempts := front.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
-			t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+			t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 		}
 	}
 	if g.most["all"] != tenant || g.most["/narrow"] > narrow {

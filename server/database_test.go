@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -68,7 +69,7 @@ func TestUnusableDatabases(t *testing.T) {
 			}
 		}, "cannot be opened"},
 	} {
-		path := DatabaseFile(t)
+		path := servertest.DatabaseFile(t)
 		c.prepare(path)
 		before, _ := os.ReadFile(path) // a folder has no content
 		s, err := server.New(server.Options{Database: "sqlite:" + path})
@@ -134,7 +135,7 @@ func TestDatabaseWithoutRights(t *testing.T) {
 		"unreadable file":  {0o777, 0o000, "cannot be opened"},
 		"read-only folder": {0o555, 0o666, "folder cannot be written to"},
 	} {
-		path := DatabaseFile(t)
+		path := servertest.DatabaseFile(t)
 		ours(t, path, "")
 		folder := filepath.Dir(path)
 		if err := os.Remove(path + ".lock"); err != nil {
@@ -145,7 +146,7 @@ func TestDatabaseWithoutRights(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p := Launch(t, ProcessOptions{Database: path, Unprivileged: true})
+		p := servertest.Launch(t, servertest.ProcessOptions{Database: path, Unprivileged: true})
 		if code := p.Wait(); code != 1 {
 			t.Errorf("%s: the server exited with %d", name, code)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -43,9 +44,9 @@ func routed(database string, endpoints map[string]*modelsim.TestServer) server.O
 }
 
 // awaitDenied waits until a deployment is known to turn every call away.
-func awaitDenied(t *testing.T, r Remote, name, why string) {
+func awaitDenied(t *testing.T, r servertest.Remote, name, why string) {
 	t.Helper()
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		var d forebay.Deployment
 		if err := r.Get(t.Context(), "/v1/deployments/"+name, &d); err != nil {
 			return err
@@ -69,7 +70,7 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 		r := over(t, start(t, routed(database, map[string]*modelsim.TestServer{"east": east, "west": west})))
 		succeed := func(n int) {
 			t.Helper()
-			for _, id := range submitMany(t, r, n, Chat("hello")) {
+			for _, id := range submitMany(t, r, n, servertest.Chat("hello")) {
 				job, attempts := r.MustAwait(t, id)
 				if job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
 					t.Errorf("%s after %d attempts that were charged, of %+v", job.Status, job.Attempt, attempts)
@@ -142,9 +143,9 @@ func TestJobsWaitForCredit(t *testing.T) {
 		var ids []string
 		t.Run("no credit", func(t *testing.T) {
 			r := over(t, start(t, o))
-			ids = submitMany(t, r, jobs, Chat("hello"))
+			ids = submitMany(t, r, jobs, servertest.Chat("hello"))
 			awaitDenied(t, r, "east", "insufficient_quota")
-			Eventually(t, time.Minute, func() error {
+			servertest.Eventually(t, time.Minute, func() error {
 				all, err := r.List(t.Context())
 				if err != nil {
 					return err
@@ -165,7 +166,7 @@ func TestJobsWaitForCredit(t *testing.T) {
 			r := over(t, start(t, o))
 			for _, id := range ids {
 				if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
-					t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+					t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 				}
 			}
 		})
@@ -202,7 +203,7 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 		for name, why := range reasons {
 			awaitDenied(t, r, name, string(why))
 		}
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			all, err := r.List(t.Context())
 			if err != nil || len(all) != len(ids) {
 				return fmt.Errorf("%d jobs, %v", len(all), err)
@@ -220,7 +221,7 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 			}
 		}
 
-		sim := Remote{URL: model.url}
+		sim := servertest.Remote{URL: model.url}
 		if _, err := sim.Do(t.Context(), http.MethodPut, "/_sim/faults", nil, []any{}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +232,7 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 		}
 		for _, id := range ids {
 			if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
-				t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+				t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 			}
 		}
 	})
@@ -263,7 +264,7 @@ func TestDoubtfulRefusals(t *testing.T) {
 		}
 		const jobs, lost = 10, 2
 		model.Decide(turnedAway(http.StatusForbidden, ""))
-		ids := submitMany(t, r, jobs, Chat("hello"))
+		ids := submitMany(t, r, jobs, servertest.Chat("hello"))
 		awaitDenied(t, r, "east", "unauthorized")
 		model.Decide(nil)
 		if _, err := r.Do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {

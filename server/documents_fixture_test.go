@@ -14,19 +14,20 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
 // documentEngines are the databases that documents are tested on.
 var documentEngines = map[string]func(testing.TB) string{
-	"sqlite":     func(t testing.TB) string { return "sqlite:" + DatabaseFile(t) },
+	"sqlite":     func(t testing.TB) string { return "sqlite:" + servertest.DatabaseFile(t) },
 	"postgresql": pgtest.Database,
 	"pgvector":   pgtest.VectorDatabase,
 }
 
 // library is a server with documents, and what its model was asked.
 type library struct {
-	Remote
+	servertest.Remote
 	t        *testing.T
 	model    *modelsim.TestServer
 	database string
@@ -82,7 +83,7 @@ func (l *library) upload(query, contentType, content string, header ...string) (
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode > 299 {
-		p := &Problem{Status: resp.StatusCode}
+		p := &servertest.Problem{Status: resp.StatusCode}
 		if err = json.Unmarshal(b, p); err == nil {
 			err = p
 		}
@@ -173,8 +174,8 @@ func (l *library) told(t *testing.T) {
 	}
 }
 
-func asProblem(err error, p **Problem) bool {
-	known, ok := err.(*Problem)
+func asProblem(err error, p **servertest.Problem) bool {
+	known, ok := err.(*servertest.Problem)
 	*p = known
 	return ok
 }

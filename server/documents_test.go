@@ -21,6 +21,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -215,7 +216,7 @@ func (l *library) failures(t *testing.T) {
 	if d = l.await("unlucky"); d.Status != forebay.DocumentReady || len(l.search(forebay.SearchKeyword, "quokkas")) != 1 {
 		t.Errorf("retried: %+v", d)
 	}
-	var p *Problem
+	var p *servertest.Problem
 	if _, err := l.Do(t.Context(), http.MethodPost, "/v1/documents/unlucky/retry", nil, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeConflict {
 		t.Errorf("a retry of what is ready: %v", err)
 	}
@@ -266,7 +267,7 @@ func (l *library) badRequests(t *testing.T) {
 		{"", "multipart/form-data", "x", forebay.CodeInvalidRequest},
 		{"", "application/json", `{"url":"x","what":1}`, forebay.CodeUnknownField},
 	} {
-		var p *Problem
+		var p *servertest.Problem
 		if _, _, err := l.upload(c.query, c.contentType, c.content); !asProblem(err, &p) || p.Code != c.want {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -275,7 +276,7 @@ func (l *library) badRequests(t *testing.T) {
 		`{}`: forebay.CodeInvalidRequest, `{"query":"x","mode":"y"}`: forebay.CodeInvalidRequest, `{"query":"x","limit":101}`: forebay.CodeInvalidRequest,
 		`{"mode":"vector","vector":[1,2]}`: forebay.CodeDimensionsChanged, `{"mode":"vector","vector":[0` + strings.Repeat(",0", modelsim.DefaultDimensions-1) + `]}`: forebay.CodeInvalidRequest,
 	} {
-		var p *Problem
+		var p *servertest.Problem
 		if _, err := l.Do(t.Context(), http.MethodPost, "/v1/search", nil, json.RawMessage(body), nil); !asProblem(err, &p) || p.Code != want {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -288,7 +289,7 @@ func (l *library) badRequests(t *testing.T) {
 	if _, _, err := l.upload("", "multipart/form-data; boundary=b", form); err != nil {
 		t.Fatal(err)
 	}
-	var p *Problem
+	var p *servertest.Problem
 	if _, _, err := l.upload("", "multipart/form-data; boundary=b", file+file+"--b--\r\n"); !asProblem(err, &p) || !strings.Contains(p.Detail, "twice") {
 		t.Errorf("two documents: %v", err)
 	}
@@ -313,11 +314,11 @@ func (l *library) deleteAll(t *testing.T) {
 	if found := l.search(forebay.SearchKeyword, "herons quokkas submarines narwhals"); len(found) != 0 {
 		t.Errorf("%v is found", documentsOf(found))
 	}
-	var p *Problem
+	var p *servertest.Problem
 	if err := l.Get(t.Context(), "/v1/documents/heron", nil); !asProblem(err, &p) || p.Code != forebay.CodeNotFound {
 		t.Errorf("%v", err)
 	}
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if left := l.left(t); len(left) > 0 {
 			return fmt.Errorf("there are left: %v", left)
 		}
@@ -417,11 +418,11 @@ func TestDocumentsOfTenants(t *testing.T) {
 			}
 			for tenant, key := range keys {
 				as := map[string]string{"Authorization": "Bearer " + key}
-				Eventually(t, time.Minute, func() error {
+				servertest.Eventually(t, time.Minute, func() error {
 					var d forebay.Document
 					_, err := l.Do(t.Context(), http.MethodGet, "/v1/documents/shared", as, nil, &d)
 					if err == nil && d.Status != forebay.DocumentReady {
-						err = ErrNotYet
+						err = servertest.ErrNotYet
 					}
 					return err
 				})
@@ -434,7 +435,7 @@ func TestDocumentsOfTenants(t *testing.T) {
 				}
 			}
 			as := map[string]string{"Authorization": "Bearer " + keys["red"]}
-			var p *Problem
+			var p *servertest.Problem
 			if _, err := l.Do(t.Context(), http.MethodDelete, "/v1/documents/shared", as, nil, nil); !asProblem(err, &p) || p.Code != forebay.CodeForbidden {
 				t.Errorf("a key that may only submit deletes a document: %v", err)
 			}

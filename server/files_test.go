@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -221,7 +222,7 @@ func TestFilesOfTenants(t *testing.T) {
 	refusedWith(t, resp, body, http.StatusForbidden, "insufficient_permissions")
 	resp, body = upload(t, s, "/v1/files", acme, field{"file", strings.Repeat("x", 1700), "f"}, purpose)
 	refusedWith(t, resp, body, http.StatusTooManyRequests, "rate_limit_exceeded")
-	Eventually(t, time.Minute, func() error { // what was refused counts until the next count, which is not at once if it takes long
+	servertest.Eventually(t, time.Minute, func() error { // what was refused counts until the next count, which is not at once if it takes long
 		if resp, body := upload(t, s, "/v1/files", acme, file, purpose); resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%d %s", resp.StatusCode, body)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -50,7 +51,7 @@ func TestLargeInputsAreReserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if job, attempts := r.MustAwait(t, job.ID); job.Status != forebay.StatusFailed {
-			t.Fatalf("%s after %v", job.Status, Outcomes(attempts))
+			t.Fatalf("%s after %v", job.Status, servertest.Outcomes(attempts))
 		}
 		before := used()
 		reserved("submitted", before, first)
@@ -61,7 +62,7 @@ func TestLargeInputsAreReserved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if job, attempts := r.MustAwait(t, job.ID); job.Status != forebay.StatusSucceeded {
-			t.Fatalf("%s after %v", job.Status, Outcomes(attempts))
+			t.Fatalf("%s after %v", job.Status, servertest.Outcomes(attempts))
 		}
 		reserved("edited", used()-before, second)
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -36,7 +37,7 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	}
 	scrapeOf(t, s)
 	hanging := r.Send(t, "hangs")
-	AwaitModel(t, model, InFlight(1))
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	// A long poll and an event stream are open while the server stops.
 	polled, followed := make(chan error, 1), make(chan error, 1)
 	go func() {
@@ -56,5 +57,5 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	model.Close()
 	to.http.Close()
-	Eventually(t, time.Minute, func() error { return goleak.Find(before) })
+	servertest.Eventually(t, time.Minute, func() error { return goleak.Find(before) })
 }

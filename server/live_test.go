@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -41,14 +42,14 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} })
 	t.Cleanup(model.Close)
-	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
-	start := func(role string) *Process {
+	o := servertest.ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	start := func(role string) *servertest.Process {
 		o.Role = role
-		p := Launch(t, o)
+		p := servertest.Launch(t, o)
 		p.MustListen(t)
 		return p
 	}
-	front := Remote{URL: start(server.RoleAPI).MustListen(t)}
+	front := servertest.Remote{URL: start(server.RoleAPI).MustListen(t)}
 	worker := start(server.RoleWorker)
 	api, err := client.New(client.Options{BaseURL: front.URL})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -75,7 +76,7 @@ func TestMessagesAPI(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || answer != messagesStream || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%d %q", resp.StatusCode, answer)
 	}
-	Eventually(t, time.Minute, func() error { // a call is recorded after its answer
+	servertest.Eventually(t, time.Minute, func() error { // a call is recorded after its answer
 		jobs, err := over(t, s).List(t.Context())
 		var input, output int64
 		for _, job := range jobs {

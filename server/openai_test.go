@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -146,7 +147,7 @@ func TestOpenAICallIsByteTrue(t *testing.T) {
 	if want := strings.Replace(body, `"model" : "chat"`, `"model" : "real"`, 1); u.body() != want {
 		t.Errorf("the provider got %s", u.body())
 	}
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		list := callJobs(t, s)
 		if len(list) != 1 || list[0].Status != forebay.StatusSucceeded || list[0].Usage.InputTokens != 11 || list[0].Usage.OutputTokens != 7 {
 			return fmt.Errorf("recorded: %+v", list)
@@ -177,7 +178,7 @@ func TestOpenAICallWaitsForQuota(t *testing.T) {
 	if resp, answer := post(t, s, "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != plainAnswer {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		attempts, err := over(t, s).Attempts(t.Context(), callJobs(t, s)[0].ID)
 		if err != nil || len(attempts) != 3 || attempts[2].Outcome != forebay.OutcomeSucceeded {
 			return fmt.Errorf("attempts: %+v %w", attempts, err)
@@ -269,7 +270,7 @@ func TestOpenAIClientLeaves(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("the provider goes on")
 			}
-			Eventually(t, time.Minute, func() error {
+			servertest.Eventually(t, time.Minute, func() error {
 				if list := callJobs(t, s); len(list) != 1 || !list[0].Status.Terminal() || list[0].Status == forebay.StatusSucceeded {
 					return fmt.Errorf("%+v", list)
 				}
@@ -300,7 +301,7 @@ func TestOpenAIStreamIsCut(t *testing.T) {
 	if last := events[len(events)-1]; len(events) != 2 || !strings.HasPrefix(last, `data: {"error":{"message":`) || !strings.Contains(last, `"param":null`) {
 		t.Errorf("%q", answer)
 	}
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if list := callJobs(t, s); list[0].Status != forebay.StatusFailed {
 			return fmt.Errorf("%+v", list)
 		}
@@ -424,7 +425,7 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 			answer, err := io.ReadAll(resp.Body)
 			ends <- fmt.Sprint(resp.StatusCode, string(answer), err)
 		}()
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			if n := len(callJobs(t, s)); n != 1 {
 				return fmt.Errorf("%d calls wait", n)
 			}
@@ -458,7 +459,7 @@ func TestOpenAIBodiesAreKeptIfConfigured(t *testing.T) {
 			t.Fatal(resp.Status, answer)
 		}
 		job := callJobs(t, s)[0]
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			if job = callJobs(t, s)[0]; job.Status != forebay.StatusSucceeded {
 				return fmt.Errorf("the job is %s", job.Status)
 			}

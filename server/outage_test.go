@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -61,9 +62,9 @@ func TestOutageOfAllDeployments(t *testing.T) {
 		}
 		// Both breakers open; then there are only probes, which come seconds later.
 		model.await(t, 2*opens)
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			if st := model.Stats(); st.Deployments["east"].InFlight+st.Deployments["west"].InFlight > 0 {
-				return ErrNotYet
+				return servertest.ErrNotYet
 			}
 			return nil
 		})
@@ -76,7 +77,7 @@ func TestOutageOfAllDeployments(t *testing.T) {
 		begun := time.Now()
 		model.faults(t, "none")
 		model.await(t, jobs/2)
-		Eventually(t, time.Minute, func() error {
+		servertest.Eventually(t, time.Minute, func() error {
 			for _, id := range ids {
 				var job forebay.Job
 				switch err := r.Get(t.Context(), "/v1/jobs/"+id, &job); {
@@ -86,11 +87,11 @@ func TestOutageOfAllDeployments(t *testing.T) {
 					return nil
 				}
 			}
-			return ErrNotYet
+			return servertest.ErrNotYet
 		})
 		for _, id := range ids {
 			if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
-				t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+				t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 			}
 		}
 		t.Logf("all done %v after the outage", time.Since(begun))
@@ -115,7 +116,7 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	database := dbtest.Postgres(t)
 	// Each server has another key for the same model.
 	doors := []*metered{model.door("first"), model.door("second")}
-	var r Remote
+	var r servertest.Remote
 	for i := range doors {
 		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
 			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}}))
@@ -131,9 +132,9 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 		}
 		ids[i] = job.ID
 	}
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if st := model.Stats().Deployments["east"]; st.Outage < 10 || st.InFlight > 0 {
-			return ErrNotYet
+			return servertest.ErrNotYet
 		}
 		return nil
 	})
@@ -142,7 +143,7 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	healed := time.Now()
 	for _, id := range ids {
 		if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded {
-			t.Errorf("%s after attempts %v", job.Status, Outcomes(attempts))
+			t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
 		}
 	}
 	// Three probes close a breaker, so when a server first called says nothing.
@@ -179,7 +180,7 @@ func longestStall(t *testing.T) func() time.Duration {
 }
 
 // closedAfter is when a deployment's breaker was first closed after a time.
-func closedAfter(t *testing.T, r Remote, deployment string, at time.Time) (closed time.Time) {
+func closedAfter(t *testing.T, r servertest.Remote, deployment string, at time.Time) (closed time.Time) {
 	t.Helper()
 	var page forebay.Page[forebay.DeploymentChange]
 	if err := r.Get(t.Context(), "/v1/deployments/"+deployment+"/changes", &page); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -21,8 +22,8 @@ func answerChat(w http.ResponseWriter, body string) {
 		_, _ = io.WriteString(w, plainAnswer)
 		return
 	}
-	ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
-		`{"choices":[{"index":0,"delta":{"content":" there"}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage, "[DONE]")
+	servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":" there"}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, servertest.ChatUsage, "[DONE]")
 }
 
 // startBridging starts a server whose upstream speaks chat completions only.
@@ -44,16 +45,16 @@ func TestResponseOverTheBridge(t *testing.T) {
 	t.Parallel()
 	s, u := startBridging(t, nil)
 	resp, body := post(t, s, "/v1/responses", `{"model":"chat","instructions":"be brief","input":"hello","max_output_tokens":100,"metadata":{"a":"b"}}`)
-	o := Object(t, body)
-	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || OutputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
+	o := servertest.Object(t, body)
+	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || servertest.OutputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	sent := Object(t, u.body())
+	sent := servertest.Object(t, u.body())
 	if sent["model"] != "real" || sent["max_tokens"] != 100.0 || sent["store"] != false || len(sent["messages"].([]any)) != 2 {
 		t.Errorf("the provider got %s", u.body())
 	}
 	resp, body = post(t, s, "/openai/responses?api-version=preview", `{"model":"chat","input":"hello","stream":true}`)
-	events := ReadStream(t, body)
+	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	want := []string{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
 		"response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
@@ -61,7 +62,7 @@ func TestResponseOverTheBridge(t *testing.T) {
 		t.Fatalf("%v %s", resp.Header, body)
 	}
 	last := events.Data[len(events.Data)-1]["response"].(map[string]any)
-	if OutputText(last) != "hï there" || last["usage"].(map[string]any)["total_tokens"] != 18.0 {
+	if servertest.OutputText(last) != "hï there" || last["usage"].(map[string]any)["total_tokens"] != 18.0 {
 		t.Errorf("%v", last)
 	}
 }
@@ -100,12 +101,12 @@ func TestResponseIsRefused(t *testing.T) {
 func TestResponseStreamIsCut(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
-		ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
+		servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
 		panic(http.ErrAbortHandler)
 	})
 	s := startForwarding(t, u, nil)
 	_, body := post(t, s, "/v1/responses", `{"model":"chat","input":"hello","stream":true}`)
-	events := ReadStream(t, body)
+	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	n := len(events.Types)
 	if n < 2 || events.Types[n-2] != "error" || events.Types[n-1] != "response.failed" || u.calls.Load() != 1 {
@@ -137,20 +138,20 @@ func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 			`{"type":"response.output_item.done","sequence_number":10,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"completed"}}`,
 			`{"type":"response.completed","sequence_number":11,"response":{"id":"resp_theirs","status":"completed","output":[{"id":"ws_1","type":"web_search_call","status":"completed"}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
 		} {
-			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", Object(t, data)["type"], data)
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", servertest.Object(t, data)["type"], data)
 		}
 	})
 	s := startForwarding(t, u, func(o *server.Options) { o.Deployments[0].API = server.APIResponses })
 	resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","tools":[{"type":"web_search"}],"future":{"n":18446744073709551616}}`)
-	o := Object(t, body)
-	if resp.StatusCode != http.StatusOK || OutputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
+	o := servertest.Object(t, body)
+	if resp.StatusCode != http.StatusOK || servertest.OutputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	if sent := u.body(); !strings.Contains(sent, `"future":{"n":18446744073709551616}`) || !strings.Contains(sent, `"store":false`) || !strings.Contains(sent, `"model":"real"`) {
 		t.Errorf("the provider got %s", sent)
 	}
 	_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","stream":true,"tools":[{"type":"web_search"}]}`)
-	events := ReadStream(t, body)
+	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	if len(events.Types) != 6 || events.Types[3] != "response.web_search_call.searching" || !strings.Contains(body, `"odd":18446744073709551616`) || strings.Contains(body, "resp_theirs") {
 		t.Errorf("%s", body)
@@ -179,9 +180,9 @@ func request(t *testing.T, s *server.Server, method, path string) (*http.Respons
 // ended waits until a response has ended and returns it.
 func ended(t *testing.T, s *server.Server, id string) (o map[string]any) {
 	t.Helper()
-	Eventually(t, 2*time.Minute, func() error {
+	servertest.Eventually(t, 2*time.Minute, func() error {
 		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id)
-		o = Object(t, body)
+		o = servertest.Object(t, body)
 		if status := o["status"]; status == "queued" || status == "in_progress" {
 			return fmt.Errorf("it is %v", status)
 		}
@@ -197,7 +198,7 @@ func created(t *testing.T, s *server.Server, body string, headers ...string) map
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
-	return Object(t, answer)
+	return servertest.Object(t, answer)
 }
 
 // onBothEngines runs a test on SQLite and on PostgreSQL.
@@ -222,17 +223,17 @@ func TestStoredResponse(t *testing.T) {
 		first := created(t, s, `{"model":"chat","instructions":"only once","input":[{"role":"user","content":"one"},{"role":"user","content":[{"type":"input_text","text":"two"}]}]}`)
 		id := first["id"].(string)
 		resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?include[]=message.output_text.logprobs")
-		if again := Object(t, body); resp.StatusCode != http.StatusOK || !reflect.DeepEqual(again, first) {
+		if again := servertest.Object(t, body); resp.StatusCode != http.StatusOK || !reflect.DeepEqual(again, first) {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=1")
-		page := Object(t, body)
+		page := servertest.Object(t, body)
 		item := page["data"].([]any)[0].(map[string]any)
 		if page["has_more"] != true || page["first_id"] != item["id"] || item["content"].([]any)[0].(map[string]any)["text"] != "two" {
 			t.Fatalf("%s", body)
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?after="+item["id"].(string))
-		if page = Object(t, body); len(page["data"].([]any)) != 1 || page["has_more"] != false {
+		if page = servertest.Object(t, body); len(page["data"].([]any)) != 1 || page["has_more"] != false {
 			t.Fatalf("%s", body)
 		}
 		second := created(t, s, `{"model":"chat","input":"three","previous_response_id":"`+id+`"}`)
@@ -248,7 +249,7 @@ func TestStoredResponse(t *testing.T) {
 			t.Errorf("the provider got %s", got)
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
-		if listed := Object(t, body)["data"].([]any)[0]; !reflect.DeepEqual(listed, any(item)) {
+		if listed := servertest.Object(t, body)["data"].([]any)[0]; !reflect.DeepEqual(listed, any(item)) {
 			t.Errorf("a reference is listed as %v, and it means %v", listed, item)
 		}
 		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
@@ -256,7 +257,7 @@ func TestStoredResponse(t *testing.T) {
 		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
 		refusedWith(t, resp, body, http.StatusBadRequest, "")
 		resp, body = request(t, s, http.MethodDelete, "/v1/responses/"+id)
-		if o := Object(t, body); resp.StatusCode != http.StatusOK || o["deleted"] != true || o["object"] != "response" {
+		if o := servertest.Object(t, body); resp.StatusCode != http.StatusOK || o["deleted"] != true || o["object"] != "response" {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		for method, path := range map[string]string{http.MethodGet: "", http.MethodPost: "/cancel", http.MethodDelete: ""} {
@@ -264,7 +265,7 @@ func TestStoredResponse(t *testing.T) {
 			refusedWith(t, resp, body, http.StatusNotFound, "")
 		}
 		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
-		if listed := Object(t, body)["data"].([]any)[0].(map[string]any); listed["type"] != "item_reference" || listed["id"] != item["id"] {
+		if listed := servertest.Object(t, body)["data"].([]any)[0].(map[string]any); listed["type"] != "item_reference" || listed["id"] != item["id"] {
 			t.Errorf("a reference to what is gone is listed as %v", listed)
 		}
 		for _, before := range []string{id, third["id"].(string)} { // the latter goes on from what is deleted

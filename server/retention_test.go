@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -22,7 +23,7 @@ func TestOldJobsArePurged(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		path := DatabaseFile(t)
+		path := servertest.DatabaseFile(t)
 		testOldJobsArePurged(t, "sqlite:"+path, func(script string) { theirs(t, path, script) })
 	})
 	t.Run("postgresql", func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,16 +27,16 @@ func TestRoles(t *testing.T) {
 		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
-	o := ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	o := servertest.ProcessOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
 	const delay = 5 * time.Second // in which the worker is killed
 	o.Queue.Retry = server.Retry{Policy: "fixed", First: delay, Max: delay}
-	start := func(role string) *Process {
+	start := func(role string) *servertest.Process {
 		o.Role = role
-		p := Launch(t, o)
+		p := servertest.Launch(t, o)
 		p.MustListen(t)
 		return p
 	}
-	front := Remote{URL: start(server.RoleAPI).MustListen(t)}
+	front := servertest.Remote{URL: start(server.RoleAPI).MustListen(t)}
 	again := front.Send(t, "again")
 	worker := start(server.RoleWorker)
 	for waiting := again; waiting.Status != forebay.StatusRetrying; {
@@ -47,14 +48,14 @@ func TestRoles(t *testing.T) {
 	fresh := front.Send(t, "fresh")
 	start(server.RoleRetryWorker)
 	if job, attempts := front.MustAwait(t, again.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 2 {
-		t.Errorf("the job that failed once is %s after attempts %v", job.Status, Outcomes(attempts))
+		t.Errorf("the job that failed once is %s after attempts %v", job.Status, servertest.Outcomes(attempts))
 	}
 	if n := model.Calls("fresh"); n != 0 {
 		t.Errorf("a fresh job was called %d times, with no process whose role that is", n)
 	}
 	start(server.RoleWorker)
 	if job, attempts := front.MustAwait(t, fresh.ID); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
-		t.Errorf("the fresh job is %s after attempts %v", job.Status, Outcomes(attempts))
+		t.Errorf("the fresh job is %s after attempts %v", job.Status, servertest.Outcomes(attempts))
 	}
 }
 

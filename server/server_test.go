@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -103,7 +104,7 @@ func TestStopWhileStarting(t *testing.T) {
 }
 
 // over returns the HTTP client's view of a server in this process.
-func over(t testing.TB, s *server.Server) Remote {
+func over(t testing.TB, s *server.Server) servertest.Remote {
 	t.Helper()
-	return Remote{URL: "http://" + s.Addr(t.Context()).String()}
+	return servertest.Remote{URL: "http://" + s.Addr(t.Context()).String()}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -114,7 +115,7 @@ func TestResponsesOverWebSocket(t *testing.T) {
 		if first.Get("response.output.0.content.0.text").Str != "hï there" || first.Get("response.usage.total_tokens").Int() != 18 || first.Get("response.store").Bool() {
 			t.Error(first.Raw)
 		}
-		Eventually(t, time.Minute, func() error { // the client hears of the end first
+		servertest.Eventually(t, time.Minute, func() error { // the client hears of the end first
 			if jobs := callJobs(t, s); len(jobs) != 1 || jobs[0].Task != "/v1/responses:chat" || jobs[0].Usage.InputTokens != 11 || jobs[0].Status != forebay.StatusSucceeded {
 				return fmt.Errorf("%+v", jobs)
 			}
@@ -220,12 +221,12 @@ func TestWebSocketRefusals(t *testing.T) {
 // channel is closed. It tells which.
 func streaming(end <-chan struct{}, how chan<- error) func(w http.ResponseWriter, r *http.Request, n int64) {
 	return func(w http.ResponseWriter, r *http.Request, _ int64) {
-		ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
+		servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
 		select {
 		case <-r.Context().Done():
 			how <- r.Context().Err()
 		case <-end:
-			ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage, "[DONE]")
+			servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, servertest.ChatUsage, "[DONE]")
 			how <- nil
 		}
 	}
@@ -276,10 +277,10 @@ func TestWebSocketEnds(t *testing.T) {
 			case <-time.After(soon): // before a ping would find it out
 				t.Fatalf("%s: the call goes on", what)
 			}
-			Eventually(t, time.Minute, func() error {
+			servertest.Eventually(t, time.Minute, func() error {
 				_, jobs := send(t, s, http.MethodGet, "/v1/jobs?limit=1", "", "Authorization", "Bearer "+master.Key)
 				if status := forebay.Status(gjson.Get(jobs, "items.0.status").Str); status != forebay.StatusCancelled && status != forebay.StatusFailed {
-					return ErrNotYet
+					return servertest.ErrNotYet
 				}
 				return nil
 			})

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -57,11 +58,11 @@ func TestWebSocketMeetsNewBudget(t *testing.T) {
 func TestWebSocketBrokenStream(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
-		ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
+		servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
 		if n == 1 {
 			return // without an end
 		}
-		ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage)
+		servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, servertest.ChatUsage)
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	})
 	c := converse(t, startForwarding(t, u, nil))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -129,9 +130,9 @@ func testHeldBudget(t *testing.T, database string, used, want int) {
 		return answer
 	}
 	first := call()
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		if u.calls.Load() == 0 {
-			return ErrNotYet
+			return servertest.ErrNotYet
 		}
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -85,7 +86,7 @@ func everyMetric(t *testing.T) scrape {
 		t.Fatal(err)
 	}
 	var got scrape
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		got = scrapeOf(t, s.Server)
 		for name, labels := range map[string][]string{
 			"forebay_orchestration_ended_total":      {"forebay_orchestrator", "calls", "forebay_status", "completed"},

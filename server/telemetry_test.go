@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -45,7 +46,7 @@ func (l *logged) String() string {
 // watched is a server that serves and sends all it measures.
 type watched struct {
 	*server.Server
-	Remote
+	servertest.Remote
 	logs *logged
 	stop func() // sends what was not sent yet; the test's end does it too
 }
@@ -162,7 +163,7 @@ func TestMetricsOfManyJobs(t *testing.T) {
 		}
 	})
 	// The end of a job is visible a moment before it is measured.
-	Eventually(t, time.Minute, func() (wrong error) {
+	servertest.Eventually(t, time.Minute, func() (wrong error) {
 		got = scrapeOf(t, s.Server)
 		for _, want := range wants {
 			if sum := got.sum(want.name, want.labels...); sum != want.value {
@@ -196,7 +197,7 @@ func TestTraceOfAJob(t *testing.T) {
 	})
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	var job, score forebay.Job
-	body := Chat(modelsim.Marked("broken-1", "say something"))
+	body := servertest.Chat(modelsim.Marked("broken-1", "say something"))
 	body["correlation_id"] = "order-7"
 	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + trace + "-" + parent + "-01"}, body, &job); err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestTraceOfAJob(t *testing.T) {
 	}
 	s.MustAwait(t, job.ID)
 	s.MustAwait(t, score.ID)
-	unsampled := Chat(modelsim.Marked("good-1", "say something"))
+	unsampled := servertest.Chat(modelsim.Marked("good-1", "say something"))
 	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/jobs", map[string]string{"Traceparent": "00-" + strings.Repeat("a", 32) + "-" + parent + "-00"}, unsampled, &score); err != nil {
 		t.Fatal(err)
 	}

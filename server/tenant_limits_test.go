@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -73,9 +74,9 @@ func TestRefusalsAtLimits(t *testing.T) {
 	if resp, e := do("PUT", "/v1/tenants/acme", `{"limits":{"requests_per_second":1}}`); resp.StatusCode != http.StatusOK {
 		t.Fatal(e.Message)
 	}
-	Eventually(t, time.Minute, func() error { // the new rate allows two at once
+	servertest.Eventually(t, time.Minute, func() error { // the new rate allows two at once
 		if resp, e = do("GET", "/v1/topics/a", ""); resp.StatusCode == http.StatusOK {
-			return ErrNotYet
+			return servertest.ErrNotYet
 		}
 		return nil
 	})

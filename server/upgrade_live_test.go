@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 )
 
 // These are the parts of TestUpgradeOfLiveData: what the old server was doing, and that it is
@@ -66,7 +67,7 @@ func (u upgraded) jobsUnderWay(t *testing.T) {
 			}
 		})
 		job := must(u.Wait(t.Context(), id))(t)
-		attempts := Outcomes(must(u.Attempts(t.Context(), id))(t))
+		attempts := servertest.Outcomes(must(u.Attempts(t.Context(), id))(t))
 		if job.Status != forebay.StatusSucceeded || string(job.Result) != string(jsonText(c.input)) || !slices.Equal(attempts, c.attempts) {
 			t.Errorf("%s is %s with the result %s, its attempts are %s", c.input, job.Status, job.Result, attempts)
 		}
@@ -242,7 +243,7 @@ func (u upgraded) documents(t *testing.T) {
 }
 
 func (u upgraded) webhooks(t *testing.T) {
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		u.hooks.mu.Lock()
 		defer u.hooks.mu.Unlock()
 		for _, name := range []string{"/slow", "/refuses"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -37,9 +38,9 @@ func workflowServer(t *testing.T, o server.Options, workflows ...string) (s *ser
 		o.Blob = "file://" + t.TempDir()
 	}
 	for _, text := range workflows {
-		o.Workflows = append(o.Workflows, WriteWorkflow(t, text))
+		o.Workflows = append(o.Workflows, servertest.WriteWorkflow(t, text))
 	}
-	return Run(t, o)
+	return servertest.Run(t, o)
 }
 
 // Without any configuration a document can be analysed: by three jobs, which run as all jobs do.
@@ -52,7 +53,7 @@ func TestAnalyzeDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, input := range []any{string(text), map[string]string{"text": string(text)}} {
-			o := EndOfWorkflow(t, s, StartWorkflow(t, s, "analyze-document", input), forebay.OrchestrationCompleted)
+			o := servertest.EndOfWorkflow(t, s, servertest.StartWorkflow(t, s, "analyze-document", input), forebay.OrchestrationCompleted)
 			var output struct {
 				Summary   struct{ Summary string }
 				Entities  struct{ Entities []map[string]any }
@@ -133,7 +134,7 @@ func TestWorkflowAcrossARestart(t *testing.T) {
 		blob := "file://" + t.TempDir()
 		before, after := newMeasure(), newMeasure()
 		s, stop := workflowServer(t, server.Options{Database: database, Blob: blob, Functions: []forebay.Task{before.task()}}, mapped)
-		id := StartWorkflow(t, s, "mapped", map[string]any{"items": []string{"a", "b", "c", "d", "e", "f", "g"}})
+		id := servertest.StartWorkflow(t, s, "mapped", map[string]any{"items": []string{"a", "b", "c", "d", "e", "f", "g"}})
 		for range 3 {
 			<-before.arrived
 		}
@@ -142,10 +143,10 @@ func TestWorkflowAcrossARestart(t *testing.T) {
 		changed := "workflow: mapped\nsteps: {other: {task: measure, input: changed}}\n"
 		s, stop = workflowServer(t, server.Options{Database: database, Blob: blob, Functions: []forebay.Task{after.task()}}, changed)
 		defer stop()
-		if o := EndOfWorkflow(t, s, id, forebay.OrchestrationCompleted); string(o.Output) != `"a+b+c+d+e+f+g"` {
+		if o := servertest.EndOfWorkflow(t, s, id, forebay.OrchestrationCompleted); string(o.Output) != `"a+b+c+d+e+f+g"` {
 			t.Errorf("output %s", o.Output)
 		}
-		if o := EndOfWorkflow(t, s, StartWorkflow(t, s, "mapped", nil), forebay.OrchestrationCompleted); string(o.Output) != `{"other":"changed"}` {
+		if o := servertest.EndOfWorkflow(t, s, servertest.StartWorkflow(t, s, "mapped", nil), forebay.OrchestrationCompleted); string(o.Output) != `{"other":"changed"}` {
 			t.Errorf("the changed workflow gives %s", o.Output)
 		}
 		if before.peak != 3 || after.peak > 3 {
@@ -172,11 +173,11 @@ steps:
 		m := newMeasure()
 		s, stop := workflowServer(t, server.Options{Database: database, Functions: []forebay.Task{m.task()}}, text)
 		defer stop()
-		id := StartWorkflow(t, s, "fails", nil)
+		id := servertest.StartWorkflow(t, s, "fails", nil)
 		<-m.arrived
 		<-m.arrived
 		close(m.open)
-		o := EndOfWorkflow(t, s, id, forebay.OrchestrationFailed)
+		o := servertest.EndOfWorkflow(t, s, id, forebay.OrchestrationFailed)
 		if o.Failure.Type != "refused" || o.Failure.Message != "step first: it was refused" {
 			t.Errorf("failed as %+v", o.Failure)
 		}
@@ -198,7 +199,7 @@ output: {status: "${steps.wait.status}", type: "${steps.wait.error.type}"}
 	m := newMeasure()
 	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Functions: []forebay.Task{m.task()}}, text)
 	defer stop()
-	o := EndOfWorkflow(t, s, StartWorkflow(t, s, "slow", nil), forebay.OrchestrationCompleted)
+	o := servertest.EndOfWorkflow(t, s, servertest.StartWorkflow(t, s, "slow", nil), forebay.OrchestrationCompleted)
 	if string(o.Output) != `{"status":"failed","type":"deadline_exceeded"}` {
 		t.Errorf("output %s", o.Output)
 	}
@@ -209,7 +210,7 @@ func TestExampleWorkflow(t *testing.T) {
 	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Workflows: []string{"../examples/workflows/review.yaml"}})
 	defer stop()
 	input := map[string]any{"product": "a kettle", "reviews": []string{"I love it, it is quick.", "It broke after a week. Awful, terrible.", "Too expensive."}}
-	o := EndOfWorkflow(t, s, StartWorkflow(t, s, "review", input), forebay.OrchestrationCompleted)
+	o := servertest.EndOfWorkflow(t, s, servertest.StartWorkflow(t, s, "review", input), forebay.OrchestrationCompleted)
 	var output struct {
 		Product          string
 		Reviews, Unhappy int
@@ -222,8 +223,8 @@ func TestExampleWorkflow(t *testing.T) {
 }
 
 func TestWorkflowsAreChecked(t *testing.T) {
-	file := WriteWorkflow(t, "workflow: w\nsteps:\n  a: {task: nothing}\n  b: {task: summarize, queue: nowhere}\n")
-	other := WriteWorkflow(t, "workflow: twice\nsteps: {a: {task: summarize}}\n")
+	file := servertest.WriteWorkflow(t, "workflow: w\nsteps:\n  a: {task: nothing}\n  b: {task: summarize, queue: nowhere}\n")
+	other := servertest.WriteWorkflow(t, "workflow: twice\nsteps: {a: {task: summarize}}\n")
 	err := server.Options{Workflows: []string{file, other, other, "missing.yaml"}}.WithDefaults().Validate()
 	for _, want := range []string{
 		"workflows[0]: " + file + ":3:13: there is no task nothing", "workflows[0]: " + file + ":4:31: there is no queue nowhere",
@@ -238,7 +239,7 @@ func TestWorkflowsAreChecked(t *testing.T) {
 		t.Errorf("%+v: %v", all, err)
 	}
 	// A file takes the place of what is built in, as does a function.
-	own := WriteWorkflow(t, "workflow: analyze-document\nsteps: {a: {task: summarize}}\n")
+	own := servertest.WriteWorkflow(t, "workflow: analyze-document\nsteps: {a: {task: summarize}}\n")
 	if all, err = (server.Options{Workflows: []string{own}}).WithDefaults().DeclaredWorkflows(); err != nil || len(all) != 1 || all[0].File != own {
 		t.Errorf("%+v: %v", all, err)
 	}

@@ -1,13 +1,13 @@
 package dashboard_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -28,19 +28,8 @@ func start(t testing.TB, database string, change ...func(*server.Options)) *runn
 	for _, f := range change {
 		f(&o)
 	}
-	s, err := server.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	s, stop := servertest.Run(t, o)
+	t.Cleanup(stop)
 	return &running{s, database, "http://" + s.Addr(t.Context()).String()}
 }
 

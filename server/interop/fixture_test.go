@@ -1,12 +1,12 @@
 package interop_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -36,18 +36,7 @@ func run(t *testing.T, o server.Options) *server.Server {
 	if o.Blob == "" && !strings.HasPrefix(o.Database, "sqlite:") { // its default is a folder of this one
 		o.Blob = t.TempDir()
 	}
-	s, err := server.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	s, stop := servertest.Run(t, o)
+	t.Cleanup(stop)
 	return s
 }

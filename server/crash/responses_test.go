@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -37,7 +38,7 @@ func TestResponsesSurviveKills(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		c := newResponsesCrash(t)
-		c.options.Database = DatabaseFile(t)
+		c.options.Database = servertest.DatabaseFile(t)
 		c.run(func() string { return c.base.Load().(string) })
 	})
 	// Clients ask another process than the one that makes the responses.
@@ -47,9 +48,9 @@ func TestResponsesSurviveKills(t *testing.T) {
 		c.options.Database, c.options.Blob = dbtest.Postgres(t), "file://"+t.TempDir()
 		front := c.options
 		front.Role = server.RoleAPI
-		first := Launch(t, c.options) // it makes the tables
+		first := servertest.Launch(t, c.options) // it makes the tables
 		first.MustListen(t)
-		address := Launch(t, front).MustListen(t)
+		address := servertest.Launch(t, front).MustListen(t)
 		first.Kill()
 		c.run(func() string { return address })
 	})
@@ -57,7 +58,7 @@ func TestResponsesSurviveKills(t *testing.T) {
 
 type responsesCrash struct {
 	*testing.T
-	options ProcessOptions
+	options servertest.ProcessOptions
 	total   int
 	base    atomic.Value // string: the address of the process that is killed
 
@@ -73,7 +74,7 @@ func newResponsesCrash(t *testing.T) *responsesCrash {
 	}
 	u := httptest.NewServer(http.HandlerFunc(c.answer))
 	t.Cleanup(u.Close)
-	c.options = ProcessOptions{Endpoint: u.URL, Shutdown: time.Second, Responses: server.Queue{Concurrency: 8, LockDuration: 3 * time.Second,
+	c.options = servertest.ProcessOptions{Endpoint: u.URL, Shutdown: time.Second, Responses: server.Queue{Concurrency: 8, LockDuration: 3 * time.Second,
 		Retry: server.Retry{First: 10 * time.Millisecond, Max: 50 * time.Millisecond}}}
 	return c
 }
@@ -101,15 +102,15 @@ func (c *responsesCrash) answer(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		ChatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word))
+		servertest.ChatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word))
 	}
-	ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, ChatUsage, "[DONE]")
+	servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, servertest.ChatUsage, "[DONE]")
 }
 
 // run kills the process twice. reading is where clients ask.
 func (c *responsesCrash) run(reading func() string) {
 	const kills, followers = 2, 4
-	p := Launch(c.T, c.options)
+	p := servertest.Launch(c.T, c.options)
 	c.base.Store(p.MustListen(c.T))
 	ids, followed := make([]string, c.total), make([][]string, followers)
 	var following sync.WaitGroup
@@ -120,20 +121,20 @@ func (c *responsesCrash) run(reading func() string) {
 		}
 	}
 	for range kills {
-		Eventually(c.T, time.Minute, func() error {
+		servertest.Eventually(c.T, time.Minute, func() error {
 			if n := c.held.Load(); n < 4 {
 				return fmt.Errorf("%d calls are in the middle", n)
 			}
 			return nil
 		})
 		p.Kill()
-		Eventually(c.T, time.Minute, func() error {
+		servertest.Eventually(c.T, time.Minute, func() error {
 			if n := c.held.Load(); n > 0 {
 				return fmt.Errorf("%d calls of the dead process go on", n)
 			}
 			return nil
 		})
-		p = Launch(c.T, c.options)
+		p = servertest.Launch(c.T, c.options)
 		c.base.Store(p.MustListen(c.T))
 	}
 	close(c.open)
@@ -175,7 +176,7 @@ func (c *responsesCrash) read(method, url, body string) string {
 }
 
 func (c *responsesCrash) create(base string, i int) string {
-	return Object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
+	return servertest.Object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
 }
 
 // follow returns the events of a stream, which it reads until its end, through breaks.
@@ -222,16 +223,16 @@ func (c *responsesCrash) sameInOneGo(base, id string, events []string) {
 // check checks that a response was answered once.
 func (c *responsesCrash) check(base string, i int, id string) {
 	var o map[string]any
-	Eventually(c.T, 2*time.Minute, func() error {
-		if o = Object(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id, "")); o["status"] != "completed" {
+	servertest.Eventually(c.T, 2*time.Minute, func() error {
+		if o = servertest.Object(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id, "")); o["status"] != "completed" {
 			return fmt.Errorf("response %d is %v", i, o["status"])
 		}
 		return nil
 	})
-	if list := o["output"].([]any); len(list) != 1 || OutputText(o) != c.text(i) {
+	if list := o["output"].([]any); len(list) != 1 || servertest.OutputText(o) != c.text(i) {
 		c.Errorf("response %d is %v", i, o)
 	}
-	events := ReadStream(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id+"?stream=true", ""))
+	events := servertest.ReadStream(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id+"?stream=true", ""))
 	events.Gapless(c.T, 0)
 	ends := 0
 	for _, kind := range events.Types {

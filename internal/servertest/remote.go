@@ -1,4 +1,9 @@
-package server_test
+// Package servertest is what tests of a server share that are in several packages. It starts
+// servers in processes of their own, speaks to a server by HTTP, and waits for what is to happen.
+//
+// A package whose tests launch processes calls Main in its TestMain. A process runs the test
+// binary again, and Main makes it a server.
+package servertest
 
 import (
 	"bufio"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -33,7 +34,7 @@ func TestDocumentsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		path := DatabaseFile(t)
+		path := servertest.DatabaseFile(t)
 		newDocumentCrash(t, path, func() map[string]bool { return chunksInSQLite(t, path) }).run()
 	})
 	t.Run("postgresql", func(t *testing.T) {
@@ -46,7 +47,7 @@ func TestDocumentsSurviveCrashes(t *testing.T) {
 // documentCrash is one run.
 type documentCrash struct {
 	*testing.T
-	options  ProcessOptions
+	options  servertest.ProcessOptions
 	recorded func() map[string]bool // texts of chunks whose vectors are on disk
 	model    *modelsim.TestServer
 
@@ -64,7 +65,7 @@ func newDocumentCrash(t *testing.T, at string, recorded func() map[string]bool) 
 	c := &documentCrash{T: t, recorded: recorded, known: map[string]bool{}, embedded: map[string]int{}}
 	c.model = modelsim.StartTest(c.answer)
 	t.Cleanup(c.model.Close)
-	c.options = ProcessOptions{
+	c.options = servertest.ProcessOptions{
 		Database: at, Blob: "file://" + t.TempDir(), Endpoint: c.model.URL(), Shutdown: 100 * time.Millisecond,
 		Documents: server.Documents{ChunkTokens: 40, OverlapTokens: 8, BatchInputs: 4},
 		Queue: server.Queue{Concurrency: 8, LockDuration: time.Second, MaxDeliveryCount: 1000,
@@ -109,7 +110,7 @@ func (c *documentCrash) content(n int) string {
 func (c *documentCrash) run() {
 	documents, kills := size(40, 12), size(10, 4)
 	sent := 0
-	p := Launch(c.T, c.options)
+	p := servertest.Launch(c.T, c.options)
 	for round := range kills {
 		s := c.connect(p)
 		for ; sent < documents*(round+1)/kills; sent++ {
@@ -125,7 +126,7 @@ func (c *documentCrash) run() {
 		c.whole(s, rand.IntN(sent))
 		p.Kill()
 		c.learn()
-		p = Launch(c.T, c.options)
+		p = servertest.Launch(c.T, c.options)
 	}
 	s := c.connect(p)
 	for n := range documents {
@@ -179,7 +180,7 @@ func (c *documentCrash) search(s *client.Client, n int) []forebay.SearchResult {
 }
 
 // connect returns a client of a process that has to listen.
-func (c *documentCrash) connect(p *Process) *client.Client {
+func (c *documentCrash) connect(p *servertest.Process) *client.Client {
 	c.Helper()
 	s, err := client.New(client.Options{BaseURL: p.MustListen(c.T)})
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"context"
@@ -16,13 +16,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // followToTheEnd reads a job's events as they come and resumes where the stream broke. Their
 // numbers count up by one, whatever happens to the server.
 func (c *crash) followToTheEnd(j *crashJob) {
-	err := c.persist(c.Context(), func(s Remote) error {
+	err := c.persist(c.Context(), func(s servertest.Remote) error {
 		err := s.Follow(c.Context(), j.id, int64(len(j.events)), func(e forebay.Event) {
 			if j.events = append(j.events, e); e.Number != int64(len(j.events)) {
 				c.Errorf("%s: event %d came after event %d", j.id, e.Number, len(j.events)-1)
@@ -32,7 +33,7 @@ func (c *crash) followToTheEnd(j *crashJob) {
 			return nil
 		}
 		if err == nil {
-			err = ErrNotYet // the server stopped
+			err = servertest.ErrNotYet // the server stopped
 		}
 		return err
 	})
@@ -66,7 +67,7 @@ func (c *crash) look(ctx context.Context, j *crashJob) {
 		return
 	}
 	now, err := s.Job(ctx, j.id)
-	var refused *Problem
+	var refused *servertest.Problem
 	switch {
 	case errors.As(err, &refused) && refused.Status != http.StatusServiceUnavailable:
 		c.Errorf("the acknowledged job %s (%s) cannot be read: %s", j.id, j.key, err)
@@ -101,7 +102,7 @@ func (c *crash) awaitAll() {
 	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
 	defer cancel()
 	c.each(func(j *crashJob) error {
-		return c.persist(ctx, func(s Remote) error {
+		return c.persist(ctx, func(s servertest.Remote) error {
 			_, err := s.Await(ctx, j.id)
 			return err
 		})
@@ -151,7 +152,7 @@ func (c *crash) checkAll() {
 
 // checkAudit checks that the audit log is whole and has one entry for each event that it is to
 // have.
-func (c *crash) checkAudit(s Remote) {
+func (c *crash) checkAudit(s servertest.Remote) {
 	c.Helper()
 	api, err := client.New(client.Options{BaseURL: s.URL})
 	if err != nil {
@@ -222,7 +223,7 @@ func (c *crash) checkSessions(listed []forebay.Job) {
 	}
 }
 
-func (c *crash) check(s Remote, j *crashJob) error {
+func (c *crash) check(s servertest.Remote, j *crashJob) error {
 	job, err := s.Job(c.Context(), j.id)
 	if err != nil {
 		return err
@@ -273,14 +274,14 @@ func checkAttempts(attempts []forebay.Attempt, charged, calls int) error {
 	answered := counts[forebay.OutcomeSucceeded] + counts[forebay.OutcomeRetried] + counts[forebay.OutcomeThrottled]
 	switch {
 	case counts[forebay.OutcomeSucceeded] != 1 || attempts[len(attempts)-1].Outcome != forebay.OutcomeSucceeded:
-		return fmt.Errorf("its attempts ended as %v, not once and last in success", Outcomes(attempts))
+		return fmt.Errorf("its attempts ended as %v, not once and last in success", servertest.Outcomes(attempts))
 	case answered+counts[forebay.OutcomeLost] != len(attempts):
-		return fmt.Errorf("its attempts ended as %v", Outcomes(attempts))
+		return fmt.Errorf("its attempts ended as %v", servertest.Outcomes(attempts))
 	// A failed probe is not charged.
 	case charged < counts[forebay.OutcomeSucceeded], charged > counts[forebay.OutcomeSucceeded]+counts[forebay.OutcomeRetried]:
-		return fmt.Errorf("%d attempts were charged, of %v", charged, Outcomes(attempts))
+		return fmt.Errorf("%d attempts were charged, of %v", charged, servertest.Outcomes(attempts))
 	case calls < answered || calls > len(attempts):
-		return fmt.Errorf("the model was called %d times, the attempts say %v", calls, Outcomes(attempts))
+		return fmt.Errorf("the model was called %d times, the attempts say %v", calls, servertest.Outcomes(attempts))
 	}
 	return nil
 }

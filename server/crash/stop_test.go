@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -31,12 +32,12 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 	t.Cleanup(model.Close)
 	t.Cleanup(answer) // the model waits for its calls
 	// With one delivery a job, one that was counted would set it aside.
-	options := ProcessOptions{Database: DatabaseFile(t), Endpoint: model.URL(), Shutdown: grace,
+	options := servertest.ProcessOptions{Database: servertest.DatabaseFile(t), Endpoint: model.URL(), Shutdown: grace,
 		Queue: server.Queue{Concurrency: 2, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}}
-	p := Launch(t, options)
-	s := Remote{URL: p.MustListen(t)}
+	p := servertest.Launch(t, options)
+	s := servertest.Remote{URL: p.MustListen(t)}
 	short, long := s.Send(t, "short"), s.Send(t, "long")
-	AwaitModel(t, model, InFlight(2))
+	servertest.AwaitModel(t, model, servertest.InFlight(2))
 	waiting := s.Send(t, "waiting")
 	stopped := time.Now()
 	time.AfterFunc(time.Second, answer)
@@ -48,7 +49,7 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 		t.Error("a job was begun while the server stopped")
 	}
 
-	s = Remote{URL: Launch(t, options).MustListen(t)}
+	s = servertest.Remote{URL: servertest.Launch(t, options).MustListen(t)}
 	for _, c := range []struct {
 		marker, id string
 		want       []forebay.Outcome
@@ -58,8 +59,8 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 		{"waiting", waiting.ID, []forebay.Outcome{forebay.OutcomeSucceeded}},
 	} {
 		job, attempts := s.MustAwait(t, c.id)
-		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || !slices.Equal(Outcomes(attempts), c.want) || model.Calls(c.marker) != len(c.want) {
-			t.Errorf("%s: %s, charged %d, %d calls, attempts %v", c.marker, job.Status, job.Attempt, model.Calls(c.marker), Outcomes(attempts))
+		if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || !slices.Equal(servertest.Outcomes(attempts), c.want) || model.Calls(c.marker) != len(c.want) {
+			t.Errorf("%s: %s, charged %d, %d calls, attempts %v", c.marker, job.Status, job.Attempt, model.Calls(c.marker), servertest.Outcomes(attempts))
 		}
 		if c.marker == "long" && (attempts[0].Deployment != "simulated" || *attempts[0].ErrorCode != "interrupted") {
 			t.Errorf("the attempt that was cut off: %+v", attempts[0])
@@ -75,35 +76,35 @@ func TestGracefulStopChargesNothing(t *testing.T) {
 func TestJobThatKillsItsWorkerIsSetAside(t *testing.T) {
 	t.Parallel()
 	const deliveries = 3
-	options := ProcessOptions{Database: DatabaseFile(t), Functions: []string{"die", "count"},
+	options := servertest.ProcessOptions{Database: servertest.DatabaseFile(t), Functions: []string{"die", "count"},
 		Queue: server.Queue{Concurrency: 1, MaxDeliveryCount: deliveries, LockDuration: 3 * time.Second}}
 	poison, bystander := submitPoison(t, options)
 	for range deliveries {
-		if code := Launch(t, options).Wait(); code != ExitPoisoned {
+		if code := servertest.Launch(t, options).Wait(); code != servertest.ExitPoisoned {
 			t.Fatalf("the server exited with %d", code)
 		}
 	}
-	s := Remote{URL: Launch(t, options).MustListen(t)}
+	s := servertest.Remote{URL: servertest.Launch(t, options).MustListen(t)}
 	job, attempts := s.MustAwait(t, poison)
 	want := slices.Repeat([]forebay.Outcome{forebay.OutcomeLost}, deliveries)
-	if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "MaxDeliveryCountExceeded" || !slices.Equal(Outcomes(attempts), want) {
-		t.Errorf("%s %+v, attempts %v", job.Status, job.Error, Outcomes(attempts))
+	if job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "MaxDeliveryCountExceeded" || !slices.Equal(servertest.Outcomes(attempts), want) {
+		t.Errorf("%s %+v, attempts %v", job.Status, job.Error, servertest.Outcomes(attempts))
 	}
 	letters := s.SetAside(t, "dead-letters")
 	if len(letters) != 1 || letters[0].JobID != poison || letters[0].Reason != "MaxDeliveryCountExceeded" || letters[0].DeliveryCount != deliveries {
 		t.Errorf("dead letters: %+v", letters)
 	}
 	if job, attempts := s.MustAwait(t, bystander); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
-		t.Errorf("the other job is %s after %v", job.Status, Outcomes(attempts))
+		t.Errorf("the other job is %s after %v", job.Status, servertest.Outcomes(attempts))
 	}
 }
 
 // submitPoison stores the deadly job and, behind it, a harmless one, without running either.
-func submitPoison(t *testing.T, o ProcessOptions) (poison, bystander string) {
+func submitPoison(t *testing.T, o servertest.ProcessOptions) (poison, bystander string) {
 	t.Helper()
 	opts := server.Options{Database: "sqlite:" + o.Database, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue}}
 	for _, name := range o.Functions {
-		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: Functions[name]})
+		opts.Functions = append(opts.Functions, forebay.Task{Name: name, Run: servertest.Functions[name]})
 	}
 	s, err := server.New(opts)
 	if err != nil {
@@ -122,10 +123,10 @@ func submitPoison(t *testing.T, o ProcessOptions) (poison, bystander string) {
 
 func TestSecondServerOnTheSameDatabase(t *testing.T) {
 	t.Parallel()
-	options := ProcessOptions{Database: DatabaseFile(t), Functions: []string{"count"}}
-	first := Launch(t, options)
-	s := Remote{URL: first.MustListen(t)}
-	second := Launch(t, options)
+	options := servertest.ProcessOptions{Database: servertest.DatabaseFile(t), Functions: []string{"count"}}
+	first := servertest.Launch(t, options)
+	s := servertest.Remote{URL: first.MustListen(t)}
+	second := servertest.Launch(t, options)
 	if code := second.Wait(); code != 1 {
 		t.Errorf("the second server exited with %d", code)
 	}
@@ -134,7 +135,7 @@ func TestSecondServerOnTheSameDatabase(t *testing.T) {
 	}
 	// Also while the first one does not answer.
 	first.Signal(syscall.SIGSTOP)
-	if code := Launch(t, options).Wait(); code != 1 {
+	if code := servertest.Launch(t, options).Wait(); code != 1 {
 		t.Errorf("beside a frozen server the second exited with %d", code)
 	}
 	first.Signal(syscall.SIGCONT)
@@ -152,16 +153,16 @@ func TestEventStreamResumesAfterACrash(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Number == 1} })
 	t.Cleanup(model.Close)
-	options := ProcessOptions{Database: DatabaseFile(t), Endpoint: model.URL()}
-	p := Launch(t, options)
-	s := Remote{URL: p.MustListen(t)}
+	options := servertest.ProcessOptions{Database: servertest.DatabaseFile(t), Endpoint: model.URL()}
+	p := servertest.Launch(t, options)
+	s := servertest.Remote{URL: p.MustListen(t)}
 	job := s.Send(t, "followed")
 	var seen []forebay.EventType
 	var last int64
 	note := func(e forebay.Event) {
 		seen, last = append(seen, e.Type), e.Number
 		if e.Type == forebay.EventStarted && len(seen) == 2 {
-			AwaitModel(t, model, InFlight(1))
+			servertest.AwaitModel(t, model, servertest.InFlight(1))
 			p.Signal(syscall.SIGKILL)
 		}
 	}
@@ -169,7 +170,7 @@ func TestEventStreamResumesAfterACrash(t *testing.T) {
 		t.Error("the stream of a killed server ended as if it were complete")
 	}
 	p.Wait()
-	s = Remote{URL: Launch(t, options).MustListen(t)}
+	s = servertest.Remote{URL: servertest.Launch(t, options).MustListen(t)}
 	if err := s.Follow(t.Context(), job.ID, last, note); err != nil {
 		t.Error(err)
 	}

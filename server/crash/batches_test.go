@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"bytes"
@@ -24,6 +24,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -32,14 +33,14 @@ import (
 func TestBatchesSurviveCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); newBatchCrash(t, DatabaseFile(t)).run() })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); newBatchCrash(t, servertest.DatabaseFile(t)).run() })
 	t.Run("postgresql", func(t *testing.T) { t.Parallel(); newBatchCrash(t, dbtest.Postgres(t)).run() })
 }
 
 // batchCrash is one run.
 type batchCrash struct {
 	*testing.T
-	options ProcessOptions
+	options servertest.ProcessOptions
 	model   *modelsim.TestServer
 
 	mu    sync.Mutex
@@ -60,7 +61,7 @@ func newBatchCrash(t *testing.T, at string) *batchCrash {
 		return modelsim.Reply{Delay: time.Duration(rand.IntN(10)) * time.Millisecond, Text: call.Prompt}
 	})
 	t.Cleanup(c.model.Close)
-	c.options = ProcessOptions{
+	c.options = servertest.ProcessOptions{
 		Database: at, Blob: "file://" + t.TempDir(), Endpoint: c.model.URL(), Shutdown: 100 * time.Millisecond,
 		Queue: server.Queue{Concurrency: crashConcurrency, LockDuration: time.Second, MaxDeliveryCount: 1000,
 			Retry: server.Retry{First: 20 * time.Millisecond, Max: 50 * time.Millisecond, Attempts: 100, Budget: 0.5}},
@@ -77,8 +78,8 @@ func (c *batchCrash) run() {
 	for i := range contents {
 		contents[i] = fmt.Sprint("prompt ", i, " ", strings.Repeat("x", i%300))
 	}
-	p := Launch(c.T, c.options)
-	id := c.start(p.MustListen(c.T), BatchLines(contents...))
+	p := servertest.Launch(c.T, c.options)
+	id := c.start(p.MustListen(c.T), servertest.BatchLines(contents...))
 	for round := range kills {
 		// It dies early and late: while it validates, in the middle, and while it writes the output.
 		enough := lines * (round * round) / (kills * kills)
@@ -86,12 +87,12 @@ func (c *batchCrash) run() {
 		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= enough })
 		cancel()
 		p.Kill()
-		p = Launch(c.T, c.options)
+		p = servertest.Launch(c.T, c.options)
 		p.MustListen(c.T)
 	}
 	url := p.MustListen(c.T)
 	var b gjson.Result
-	Eventually(c.T, 2*time.Minute, func() error {
+	servertest.Eventually(c.T, 2*time.Minute, func() error {
 		b = gjson.Parse(c.get(url + "/v1/batches/" + id))
 		if b.Get("status").Str != "completed" {
 			return fmt.Errorf("it is %s", b.Raw)

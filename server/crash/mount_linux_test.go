@@ -1,4 +1,4 @@
-package server_test
+package crash_test
 
 import (
 	"strconv"

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package server_test
+package crash_test
 
 import "errors"
 

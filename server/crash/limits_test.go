@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -18,14 +19,14 @@ import (
 // What was acknowledged is carried out.
 func TestLimitsUnderKills(t *testing.T) { underKills(t, testLimitsUnderKills) }
 
-func testLimitsUnderKills(t *testing.T, o ProcessOptions, processes int) {
+func testLimitsUnderKills(t *testing.T, o servertest.ProcessOptions, processes int) {
 	const most, sent = 20, 4
 	ctx, limit := t.Context(), int64(most)
 	o.Functions, o.Intake = []string{"count"}, map[string]server.Intake{"orders": {Task: "count"}}
 	o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Limits: forebay.TenantLimits{WaitingJobs: &limit}}}
-	running, clients := make([]*Process, processes), make([]*client.Client, processes)
+	running, clients := make([]*servertest.Process, processes), make([]*client.Client, processes)
 	connect := func(i int) {
-		running[i] = Launch(t, o)
+		running[i] = servertest.Launch(t, o)
 		c, err := client.New(client.Options{BaseURL: running[i].MustListen(t)})
 		if err != nil {
 			t.Fatal(err)
@@ -107,7 +108,7 @@ func testLimitsUnderKills(t *testing.T, o ProcessOptions, processes int) {
 	if _, err := clients[last].ResumeTenant(ctx, forebay.DefaultTenant); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, 2*time.Minute, func() error { // the intake pauses for up to 30 s
+	servertest.Eventually(t, 2*time.Minute, func() error { // the intake pauses for up to 30 s
 		if got := used(); got[forebay.LimitWaitingJobs] != 0 || got[forebay.LimitWaitingMessages] != 0 {
 			return fmt.Errorf("left: %v", got)
 		}
@@ -124,7 +125,7 @@ func testLimitsUnderKills(t *testing.T, o ProcessOptions, processes int) {
 		t.Errorf("%d jobs succeeded, want %d", succeeded, most+sent)
 	}
 	// A count that took long is not repeated at once.
-	Eventually(t, time.Minute, func() error {
+	servertest.Eventually(t, time.Minute, func() error {
 		_, _, err := clients[0].Submit(ctx, one)
 		return err
 	})

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -34,7 +35,7 @@ func TestBudgetHoldsThroughCrashes(t *testing.T) {
 			t.Parallel()
 			b := newSpender(t)
 			if kind == "sqlite" {
-				b.options.Database = DatabaseFile(t)
+				b.options.Database = servertest.DatabaseFile(t)
 			} else {
 				b.options.Database, b.options.Blob = dbtest.Postgres(t), filepath.Join(t.TempDir(), "blobs")
 				b.workers = 3
@@ -57,11 +58,11 @@ const (
 // spender is one run. Processes are one that does all, or one with the API and several workers.
 type spender struct {
 	*testing.T
-	options ProcessOptions
+	options servertest.ProcessOptions
 	workers int
 	model   *modelsim.TestServer
 	billed  atomic.Int64 // tokens
-	running []*Process
+	running []*servertest.Process
 	front   atomic.Pointer[client.Client]
 	jobs    []string
 }
@@ -79,7 +80,7 @@ func newSpender(t *testing.T) *spender {
 	})
 	t.Cleanup(b.model.Close)
 	limit := spenderBudget.Dollars()
-	b.options = ProcessOptions{
+	b.options = servertest.ProcessOptions{
 		Endpoint: b.model.URL(), Shutdown: time.Second, Price: forebay.Price{Input: 1000, Output: 1000}, MaxOutput: 2 * spenderWords,
 		Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{MonthlyUSD: &limit}}},
 		Queue: server.Queue{Concurrency: 8, LockDuration: time.Second, MaxDeliveryCount: 1000,
@@ -156,7 +157,7 @@ func (b *spender) start(i int) {
 	case b.workers > 0:
 		o.Role, o.Tenants = server.RoleWorker, b.options.Tenants
 	}
-	p := Launch(b.T, o)
+	p := servertest.Launch(b.T, o)
 	if i == len(b.running) {
 		b.running = append(b.running, nil)
 	}

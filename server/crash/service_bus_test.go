@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"encoding/json"
@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -30,10 +31,10 @@ func TestServiceBusUnderKills(t *testing.T) {
 	t.Parallel()
 	programs := sdkPrograms(t)
 	t.Run("sqlite", func(t *testing.T) {
-		testServiceBusUnderKills(t, ProcessOptions{Database: DatabaseFile(t)}, 1, programs)
+		testServiceBusUnderKills(t, servertest.ProcessOptions{Database: servertest.DatabaseFile(t)}, 1, programs)
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		testServiceBusUnderKills(t, ProcessOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2, programs)
+		testServiceBusUnderKills(t, servertest.ProcessOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2, programs)
 	})
 }
 
@@ -43,7 +44,7 @@ const (
 	busPatience = 4 * time.Minute // for the whole of one engine, on a machine that is busy
 )
 
-func testServiceBusUnderKills(t *testing.T, o ProcessOptions, processes int, programs []sdkProgram) {
+func testServiceBusUnderKills(t *testing.T, o servertest.ProcessOptions, processes int, programs []sdkProgram) {
 	plain, ordered, kills := size(150, 60), size(90, 30), size(5, 3)
 	seed := rand.Uint64()
 	if s := os.Getenv(crashSeedVariable); s != "" {
@@ -55,10 +56,10 @@ func testServiceBusUnderKills(t *testing.T, o ProcessOptions, processes int, pro
 	t.Logf("%s=%d", crashSeedVariable, seed)
 	began, random := time.Now(), rand.New(rand.NewPCG(seed, 0))
 	o.ServiceBus = server.ServiceBus{Plain: "127.0.0.1:0"}
-	running := make([]*Process, processes)
+	running := make([]*servertest.Process, processes)
 	proxy := startCutter(t, seed)
 	start := func(i int) *client.Client {
-		running[i] = Launch(t, o)
+		running[i] = servertest.Launch(t, o)
 		c, err := client.New(client.Options{BaseURL: running[i].MustListen(t)})
 		if err != nil {
 			t.Fatal(err)
@@ -306,4 +307,4 @@ type sdkProgram struct {
 	start func(r *busRecord, connection string, plain, ordered int) (stop func())
 }
 
-var sdkSources = filepath.Join("interop", "testdata", "servicebus")
+var sdkSources = filepath.Join("..", "interop", "testdata", "servicebus")

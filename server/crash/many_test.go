@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -78,7 +79,7 @@ type fleet struct {
 	pg       *pgtest.Cluster
 	database string
 	proxy    *pgtest.Proxy
-	workers  [fleetWorkers]*Process
+	workers  [fleetWorkers]*servertest.Process
 	steps    []step
 }
 
@@ -90,7 +91,7 @@ type step struct {
 
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{crash: newCrash(t, size(1500, 1000))}
-	f.fronts = make([]atomic.Pointer[Process], fleetFronts)
+	f.fronts = make([]atomic.Pointer[servertest.Process], fleetFronts)
 	f.pg = pgtest.New(t, nil)
 	if f.ahead = fleetSkew; f.random(2).IntN(2) == 0 {
 		f.ahead = -fleetSkew
@@ -133,7 +134,7 @@ func skewed(t *testing.T, database string, ahead time.Duration) string {
 	return u.String()
 }
 
-func (f *fleet) launchFront(i int) { f.fronts[i].Store(Launch(f.T, f.options)) }
+func (f *fleet) launchFront(i int) { f.fronts[i].Store(servertest.Launch(f.T, f.options)) }
 
 func (f *fleet) launchWorker(i int) {
 	o := f.options
@@ -141,7 +142,7 @@ func (f *fleet) launchWorker(i int) {
 	if i == partitioned {
 		o.Database = f.proxy.URL(f.database)
 	}
-	f.workers[i] = Launch(f.T, o)
+	f.workers[i] = servertest.Launch(f.T, o)
 }
 
 // plan decides what is done, and in which order.
@@ -217,7 +218,7 @@ func (f *fleet) killAll() {
 }
 
 // kill ends a process that must not have ended by itself.
-func (f *fleet) kill(p *Process) {
+func (f *fleet) kill(p *servertest.Process) {
 	f.Helper()
 	if code := p.Kill(); code != -1 {
 		f.Errorf("a process had exited with %d: %s", code, p.Stderr)
@@ -236,7 +237,7 @@ func (f *fleet) awaitStarts() {
 	}
 }
 
-func (f *fleet) freeze(p *Process) {
+func (f *fleet) freeze(p *servertest.Process) {
 	f.Helper()
 	p.Signal(syscall.SIGSTOP)
 	f.pause(crashLock + crashLock/2)
@@ -304,7 +305,7 @@ func TestClocksThatDiffer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if c.clocks != [3]time.Duration{} && !ClocksCanBeWrong() {
+			if c.clocks != [3]time.Duration{} && !servertest.ClocksCanBeWrong() {
 				t.Skip("it is not known how to set one process's clock wrong on this machine")
 			}
 			clocksThatDiffer(t, c.ahead, c.clocks)
@@ -330,21 +331,21 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
-	o := ProcessOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	o := servertest.ProcessOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
 	if o.Database = dbtest.Postgres(t); ahead != 0 {
 		o.Database = skewed(t, o.Database, ahead)
 	}
 	o.Queue = server.Queue{Concurrency: 4, LockDuration: lock}
-	start := func(clock time.Duration) (*Process, Remote) {
+	start := func(clock time.Duration) (*servertest.Process, servertest.Remote) {
 		o.Clock = int64(clock.Seconds())
-		p := Launch(t, o)
-		r := Remote{URL: p.MustListen(t)}
+		p := servertest.Launch(t, o)
+		r := servertest.Remote{URL: p.MustListen(t)}
 		wantClock(t, r, clock)
 		return p, r
 	}
 	doomed, front := start(clocks[0])
 	orphan := front.Send(t, "orphan")
-	AwaitModel(t, model, InFlight(1))
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	doomed.Kill()
 
 	_, s := start(clocks[1])
@@ -359,11 +360,11 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 	for i := range limited {
 		jobs = append(jobs, other.Send(t, fmt.Sprint("limited", i), map[string]any{"deadline": time.Now().Add(ahead + fleetSkew/2)}).ID)
 	}
-	AwaitModel(t, model, InFlight(limited))
+	servertest.AwaitModel(t, model, servertest.InFlight(limited))
 	close(together)
 	for _, id := range jobs {
 		if job, attempts := s.MustAwait(t, id); job.Status != forebay.StatusSucceeded || len(attempts) != 1 {
-			t.Errorf("a job with a deadline: %s, attempts %v", job.Status, Outcomes(attempts))
+			t.Errorf("a job with a deadline: %s, attempts %v", job.Status, servertest.Outcomes(attempts))
 		}
 	}
 	at := time.Now().Add(ahead + 2*time.Second)
@@ -372,7 +373,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 		t.Errorf("a job scheduled for %v started at %v", at, job.StartedAt)
 	}
 	long := s.Send(t, "long")
-	AwaitModel(t, model, InFlight(1))
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	if err := sleep.For(t.Context(), 2*lock); err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +384,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 	}{{long.ID, "long", 1}, {orphan.ID, "orphan", 2}} {
 		job, attempts := s.MustAwait(t, c.id)
 		if calls := model.Calls(c.marker); calls != c.calls || len(attempts) != c.calls || job.Attempt != 1 {
-			t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, Outcomes(attempts))
+			t.Errorf("%s was called %d times: %s, attempts %v", c.marker, calls, job.Status, servertest.Outcomes(attempts))
 		}
 		if by := time.Until(job.CreatedAt) - ahead; by.Abs() > fleetSkew/2 {
 			t.Errorf("%s was made at %v, by a clock that is %v ahead", c.marker, job.CreatedAt, ahead)
@@ -392,7 +393,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 }
 
 // wantClock makes sure that the server's clock is ahead of ours by that.
-func wantClock(t *testing.T, r Remote, ahead time.Duration) {
+func wantClock(t *testing.T, r servertest.Remote, ahead time.Duration) {
 	t.Helper()
 	header, err := r.Do(t.Context(), http.MethodGet, "/healthz", nil, nil, nil)
 	if err != nil {

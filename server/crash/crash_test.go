@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -37,7 +38,7 @@ func TestSurvivesCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	c := newCrash(t, size(1000, 400))
-	c.options.Database = DatabaseFile(t)
+	c.options.Database = servertest.DatabaseFile(t)
 	c.planDisturbances(size(10, 4), size(3, 1), 1)
 	running, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
@@ -84,7 +85,7 @@ const (
 type crash struct {
 	*testing.T
 	seed    uint64
-	options ProcessOptions
+	options servertest.ProcessOptions
 	model   *modelsim.TestServer
 	plan    []disturbance
 	ahead   time.Duration // of the database's clock before ours
@@ -93,8 +94,8 @@ type crash struct {
 	let     atomic.Int64
 	sent    atomic.Int64
 
-	fronts []atomic.Pointer[Process] // the processes with HTTP that run now
-	turn   atomic.Int64              // whose is next
+	fronts []atomic.Pointer[servertest.Process] // the processes with HTTP that run now
+	turn   atomic.Int64                         // whose is next
 	mu     sync.Mutex
 	jobs   []*crashJob // acknowledged, in order
 	follow sync.WaitGroup
@@ -131,7 +132,7 @@ func size(full, short int) int {
 
 // newCrash prepares a run with so many jobs; where they are kept is the caller's to say.
 func newCrash(t *testing.T, jobs int) *crash {
-	c := &crash{T: t, seed: rand.Uint64(), began: time.Now(), fronts: make([]atomic.Pointer[Process], 1)}
+	c := &crash{T: t, seed: rand.Uint64(), began: time.Now(), fronts: make([]atomic.Pointer[servertest.Process], 1)}
 	if s := os.Getenv(crashSeedVariable); s != "" {
 		var err error
 		if c.seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -145,7 +146,7 @@ func newCrash(t *testing.T, jobs int) *crash {
 	}
 	c.model = modelsim.StartTest(c.script)
 	t.Cleanup(c.model.Close)
-	c.options = ProcessOptions{
+	c.options = servertest.ProcessOptions{
 		Endpoint: c.model.URL(), Shutdown: 300 * time.Millisecond, Audit: server.Audit{JobEvents: []forebay.EventType{crashAudited}},
 		Queue: server.Queue{
 			Concurrency: crashPlaces, LockDuration: crashLock, MaxDeliveryCount: 1000,
@@ -201,7 +202,7 @@ func (c *crash) script(call modelsim.Call) modelsim.Reply {
 
 // disturb carries the plan out, each step after a random number of calls, and returns the last
 // process.
-func (c *crash) disturb() *Process {
+func (c *crash) disturb() *servertest.Process {
 	c.Helper()
 	draw := c.random(1)
 	p := c.launch()
@@ -268,9 +269,9 @@ func (c *crash) awaitLooks(looks int64) {
 	}
 }
 
-func (c *crash) launch() *Process {
+func (c *crash) launch() *servertest.Process {
 	c.Helper()
-	p := Launch(c.T, c.options)
+	p := servertest.Launch(c.T, c.options)
 	c.fronts[0].Store(p)
 	return p
 }
@@ -283,30 +284,30 @@ func (c *crash) pause(d time.Duration) {
 }
 
 // server returns a process that listens now, each in its turn, waiting for one.
-func (c *crash) server(ctx context.Context) (Remote, error) {
+func (c *crash) server(ctx context.Context) (servertest.Remote, error) {
 	for ctx.Err() == nil {
 		if p := c.fronts[int(c.turn.Add(1))%len(c.fronts)].Load(); p != nil {
 			if url := p.Listen(ctx); url != "" {
-				return Remote{URL: url}, nil
+				return servertest.Remote{URL: url}, nil
 			}
 		}
 		if err := sleep.For(ctx, 5*time.Millisecond); err != nil {
-			return Remote{}, err
+			return servertest.Remote{}, err
 		}
 	}
-	return Remote{}, ctx.Err()
+	return servertest.Remote{}, ctx.Err()
 }
 
 // persist repeats a request until a server answers it: a lost connection and a server that is
 // stopping are no answers.
-func (c *crash) persist(ctx context.Context, request func(Remote) error) error {
+func (c *crash) persist(ctx context.Context, request func(servertest.Remote) error) error {
 	for {
 		s, err := c.server(ctx)
 		if err != nil {
 			return err
 		}
 		err = request(s)
-		var p *Problem
+		var p *servertest.Problem
 		if err == nil || errors.As(err, &p) && p.Status != http.StatusServiceUnavailable {
 			return err
 		}
@@ -326,7 +327,7 @@ func (c *crash) submitAll(ctx context.Context) error {
 		if draw.IntN(50) == 0 { // over the inline limit: its input goes to blob storage
 			prompt += strings.Repeat(" and more", forebay.InlineBytes/8)
 		}
-		req := Chat(prompt)
+		req := servertest.Chat(prompt)
 		req["priority"] = draw.IntN(10)
 		if draw.IntN(crashSessions) == 0 {
 			req["session_id"] = fmt.Sprintf("session-%d", draw.IntN(crashSessions))
@@ -336,10 +337,10 @@ func (c *crash) submitAll(ctx context.Context) error {
 		}
 		var id string
 		for range 1 + draw.IntN(20)/19 {
-			err := c.persist(ctx, func(s Remote) error {
+			err := c.persist(ctx, func(s servertest.Remote) error {
 				job, replayed, err := s.Submit(ctx, key, req)
 				if err == nil && id != "" && (job.ID != id || !replayed) {
-					return &Problem{Detail: fmt.Sprintf("%s was %s and is %s now (replayed: %t)", key, id, job.ID, replayed)}
+					return &servertest.Problem{Detail: fmt.Sprintf("%s was %s and is %s now (replayed: %t)", key, id, job.ID, replayed)}
 				}
 				if err == nil {
 					id = job.ID

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -16,14 +17,14 @@ import (
 // none is left over.
 func TestIntakeUnderKills(t *testing.T) { underKills(t, testIntakeUnderKills) }
 
-func testIntakeUnderKills(t *testing.T, o ProcessOptions, processes int) {
+func testIntakeUnderKills(t *testing.T, o servertest.ProcessOptions, processes int) {
 	const messages, kills = 600, 6
 	ctx := t.Context()
 	o.Intake, o.Functions = map[string]server.Intake{"orders": {Task: "count"}}, []string{"count"}
 	o.Queue.LockDuration = 5 * time.Second
-	running := make([]*Process, processes)
+	running := make([]*servertest.Process, processes)
 	connect := func(i int) *client.Client {
-		running[i] = Launch(t, o)
+		running[i] = servertest.Launch(t, o)
 		c, err := client.New(client.Options{BaseURL: running[i].MustListen(t)})
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
@@ -53,7 +54,7 @@ func command(name, program string, args ...string) sdkProgram {
 	return sdkProgram{name, func(r *busRecord, connection string, plain, ordered int) func() {
 		r.Helper()
 		cmd := exec.Command(program, append(args, connection, name, fmt.Sprint(plain), fmt.Sprint(ordered), fmt.Sprint(busSessions))...)
-		complaints := &Tail{}
+		complaints := &servertest.Tail{}
 		cmd.Stderr = complaints
 		stdin, err := cmd.StdinPipe()
 		if err != nil {

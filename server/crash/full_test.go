@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"errors"
@@ -15,6 +15,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -22,8 +23,8 @@ import (
 // No file of the server may grow: the same to SQLite as a disk that fails at its end.
 func TestFilesThatCannotGrow(t *testing.T) {
 	t.Parallel()
-	o := ProcessOptions{Database: DatabaseFile(t)}
-	testFullDisk(t, o, forebay.CodeUnavailable, func(p *Process) { p.Limit(t, 4096) }, func(p *Process) { p.Limit(t, 0) })
+	o := servertest.ProcessOptions{Database: servertest.DatabaseFile(t)}
+	testFullDisk(t, o, forebay.CodeUnavailable, func(p *servertest.Process) { p.Limit(t, 4096) }, func(p *servertest.Process) { p.Limit(t, 0) })
 }
 
 // A file system without a free block, where the tests may mount one.
@@ -40,9 +41,9 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	filler := filepath.Join(folder, "filler")
-	testFullDisk(t, ProcessOptions{Database: filepath.Join(folder, "forebay.db")}, forebay.CodeStorageFull,
-		func(*Process) { fill(t, filler) },
-		func(*Process) {
+	testFullDisk(t, servertest.ProcessOptions{Database: filepath.Join(folder, "forebay.db")}, forebay.CodeStorageFull,
+		func(*servertest.Process) { fill(t, filler) },
+		func(*servertest.Process) {
 			if err := os.Remove(filler); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +69,7 @@ func fill(t *testing.T, name string) {
 
 // testFullDisk runs jobs on a disk that is full. Submits are refused with the code, and results
 // wait. When there is space again, everything acknowledged ends without another call.
-func testFullDisk(t *testing.T, o ProcessOptions, code forebay.Code, full, free func(*Process)) {
+func testFullDisk(t *testing.T, o servertest.ProcessOptions, code forebay.Code, full, free func(*servertest.Process)) {
 	const calls = 8
 	release := make(chan struct{})
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
@@ -80,27 +81,27 @@ func testFullDisk(t *testing.T, o ProcessOptions, code forebay.Code, full, free 
 	t.Cleanup(model.Close)
 	o.Endpoint, o.Shutdown = model.URL(), time.Second
 	o.Queue = server.Queue{Concurrency: calls, MaxDeliveryCount: 1, Retry: server.Retry{Attempts: 1}}
-	p := Launch(t, o)
-	s := Remote{URL: p.MustListen(t)}
+	p := servertest.Launch(t, o)
+	s := servertest.Remote{URL: p.MustListen(t)}
 	var sent []forebay.Job
 	for i := range calls + 4 { // some wait in line
 		sent = append(sent, s.Send(t, fmt.Sprint("full-", i)))
 	}
-	AwaitModel(t, model, InFlight(calls))
+	servertest.AwaitModel(t, model, servertest.InFlight(calls))
 	full(p)
 
 	for _, path := range []string{"/v1/jobs", "/readyz"} {
 		method, body := http.MethodGet, any(nil)
 		if path == "/v1/jobs" {
-			method, body = http.MethodPost, Chat(modelsim.Marked("refused", "say something"))
+			method, body = http.MethodPost, servertest.Chat(modelsim.Marked("refused", "say something"))
 		}
-		var refused *Problem
+		var refused *servertest.Problem
 		if _, err := s.Do(t.Context(), method, path, nil, body, nil); !errors.As(err, &refused) || refused.Code != code || refused.Status < 500 {
 			t.Errorf("%s answered %v, want %s", path, err, code)
 		}
 	}
 	close(release)
-	AwaitModel(t, model, InFlight(0))
+	servertest.AwaitModel(t, model, servertest.InFlight(0))
 	for _, job := range sent { // what is there can be read
 		if job, err := s.Job(t.Context(), job.ID); err != nil || job.Status.Terminal() {
 			t.Errorf("on the full disk: %s %v", job.Status, err)
@@ -115,7 +116,7 @@ func testFullDisk(t *testing.T, o ProcessOptions, code forebay.Code, full, free 
 	for i, job := range sent {
 		job, attempts := s.MustAwait(t, job.ID)
 		if calls := model.Calls(fmt.Sprint("full-", i)); job.Status != forebay.StatusSucceeded || calls != 1 || len(attempts) != 1 {
-			t.Errorf("%s after %d calls, attempts %v: %+v", job.Status, calls, Outcomes(attempts), job.Error)
+			t.Errorf("%s after %d calls, attempts %v: %+v", job.Status, calls, servertest.Outcomes(attempts), job.Error)
 		}
 	}
 	if job, _ := s.MustAwait(t, s.Send(t, "later").ID); job.Status != forebay.StatusSucceeded {

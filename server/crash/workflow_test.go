@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package crash_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -66,8 +67,8 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		return r
 	})
 	defer model.Close()
-	child := ProcessOptions{
-		Database: database, Blob: "file://" + t.TempDir(), Endpoint: model.URL(), Shutdown: 50 * time.Millisecond, Workflows: []string{WriteWorkflow(t, crashWorkflow)},
+	child := servertest.ProcessOptions{
+		Database: database, Blob: "file://" + t.TempDir(), Endpoint: model.URL(), Shutdown: 50 * time.Millisecond, Workflows: []string{servertest.WriteWorkflow(t, crashWorkflow)},
 		Orchestrations: server.Orchestrations{LockDuration: time.Second},
 		Queue: server.Queue{Concurrency: places, LockDuration: time.Second, MaxDeliveryCount: 1000,
 			Retry: server.Retry{First: 20 * time.Millisecond, Max: 100 * time.Millisecond, Attempts: 100, Concurrency: 4}},
@@ -84,14 +85,14 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		for n := range parts {
 			items = append(items, n)
 		}
-		ids[i] = StartWorkflow(t, s, "crash", map[string]any{"name": fmt.Sprint("w", i), "parts": items})
+		ids[i] = servertest.StartWorkflow(t, s, "crash", map[string]any{"name": fmt.Sprint("w", i), "parts": items})
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 
 	for kill := range kills {
-		p := Launch(t, child)
+		p := servertest.Launch(t, child)
 		p.MustListen(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := model.Await(ctx, func(s modelsim.Stats) bool { return int(s.Calls) >= calls*(kill+1)/(kills+2) })
@@ -102,10 +103,10 @@ func testWorkflowsSurviveKills(t *testing.T, database string) {
 		p.Kill()
 	}
 
-	s, stop := Run(t, options)
+	s, stop := servertest.Run(t, options)
 	defer stop()
 	for i, id := range ids {
-		o := EndOfWorkflow(t, s, id, forebay.OrchestrationCompleted)
+		o := servertest.EndOfWorkflow(t, s, id, forebay.OrchestrationCompleted)
 		var output struct {
 			Parts []string
 			Both  string
