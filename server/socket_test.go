@@ -208,7 +208,7 @@ func TestWebSocketRefusals(t *testing.T) {
 		t.Errorf("an offer of HTTP/2: %d %s", resp.StatusCode, answer)
 	}
 	poor := startForwarding(t, u, func(o *server.Options) {
-		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{DailyTokens: &budget}}}
+		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{MonthlyTokens: &budget}}}
 	})
 	began := time.Now()
 	converse(t, poor).refused(sayHello, 429, "insufficient_quota")

@@ -15,7 +15,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// soon is far less than the minute that a call may wait.
+// soon is far less than the minute that a call may wait. A call also waits for a period that
+// begins within that time, so these tests have budgets of a month: a day ends each midnight.
 const soon = 25 * time.Second
 
 // using answers a chat completion that has used so many tokens, once the channel is closed.
@@ -44,7 +45,7 @@ func TestCallsWithoutBudgetAreRefusedAtOnce(t *testing.T) {
 				{Name: "claude", Provider: server.ProviderAnthropic, Endpoint: u.URL, Model: "claude-real", APIKey: "sk-ant-up"},
 			},
 			Models:          map[string]server.Model{"chat": server.InOrder("up"), "embedding": server.InOrder("up"), "sonnet": server.InOrder("claude")},
-			Tenants:         map[string]server.Tenant{"poor": {Budget: server.Budget{DailyTokens: &limit}}},
+			Tenants:         map[string]server.Tenant{"poor": {Budget: server.Budget{MonthlyTokens: &limit}}},
 			ShutdownTimeout: 10 * time.Millisecond,
 		})
 		url := "http://" + s.Addr(t.Context()).String()
@@ -114,7 +115,7 @@ func testHeldBudget(t *testing.T, database string, used, want int) {
 	u := startUpstream(t, using(used, end))
 	s := startForwarding(t, u, func(o *server.Options) {
 		o.Database = database
-		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{DailyTokens: &limit}}}
+		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{MonthlyTokens: &limit}}}
 	})
 	type answered struct {
 		status int

@@ -168,7 +168,7 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 			base, key := startOpenAI(t, mock, func(o *server.Options) {
 				environment = []string{
 					"ADMIN_KEY=" + keyFor(t, o.Database, forebay.ScopeAdmin),
-					"SPENT_KEY=" + keyWithBudget(t, o.Database, forebay.Budget{DailyTokens: new(int64(1))}, forebay.ScopeSubmit),
+					"SPENT_KEY=" + keyWithBudget(t, o.Database, forebay.Budget{MonthlyTokens: new(int64(1))}, forebay.ScopeSubmit),
 				}
 			})
 			script, err := os.ReadFile(filepath.Join("testdata", "openai", name))
