@@ -2,11 +2,13 @@ package orchestrate
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/jobs"
 )
 
 // A completed work item is ready when the next event of its inbox is due, also if that comes in
@@ -108,4 +110,48 @@ func TestToldAfterItsCompletion(t *testing.T) {
 			t.Errorf("%d events have come", len(item.Arrived))
 		}
 	})
+}
+
+// Jobs that end in the transaction that ends an execution leave no answer to it, however many they
+// are. Each answer needs a number, and while numbers are fetched other operations go on.
+func TestManyJobsEndWithTheirExecution(t *testing.T) {
+	for name, r := range map[string]OrchestrationResult{
+		"fails": {Status: forebay.OrchestrationFailed, Failure: &forebay.OrchestrationFailure{}},
+		"anew":  {Status: forebay.OrchestrationRunning, Reset: &Reset{Execution: "next"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fixture.WithStores(t, func(t *testing.T, s *stores) {
+				ctx := t.Context()
+				o, activities := underWay(t, s, 6)
+				tenant := activities[0].Tenant
+				no, err := s.Queues.EnsureQueue(ctx, "q")
+				mustDo(t, err)
+				var calls []func() error
+				for i := range activities {
+					made, err := s.Jobs.Submit(ctx, []jobs.NewJob{{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: no, Task: "echo", MaxAttempts: 1,
+						Input: []byte("{}"), InputSize: 2, CorrelationID: jobs.CallerCorrelation(o.ID), Caller: &activities[i]}})
+					mustDo(t, errors.Join(err, made[0].Err))
+					calls = append(calls, func() error { _, err := s.Jobs.Cancel(ctx, made[0].Seq); return err })
+				}
+				send := func(effect Effect) error {
+					return s.Orchestrations.SendOrchestration(ctx, Signal{Tenant: tenant, ID: o.ID, Event: Inline([]byte("e")), Effect: effect})
+				}
+				mustDo(t, send(NoEffect))
+				item := takeItem(t, s)
+				r := r
+				r.Events, r.History = 1, Inline([]byte("h"))
+				calls = append(calls, func() error {
+					_, err := s.Orchestrations.CompleteOrchestration(ctx, item, &r)
+					return err
+				})
+				if !r.Status.Terminal() {
+					calls = append(calls, func() error { return send(Suspends) })
+				}
+				mustDo(t, errors.Join(dbtest.InOneTransaction(t, s.DB, calls...)...))
+				if n := countOf(t, s, "SELECT count(*) FROM orchestration_inbox WHERE instance = ? AND answer = 1", o.No); n != 0 {
+					t.Errorf("%d answers are left", n)
+				}
+			})
+		})
+	}
 }

@@ -121,12 +121,13 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 	})
 }
 
-// purge deletes an instance. Of one that has ended, what was still to happen has gone already.
+// purge deletes an instance. Of one that has ended, what was still to happen has gone already. Only
+// answers of jobs may be left, by a version that stored them late.
 func (t *tx) purge(no int64, id string, open bool) error {
 	t.changed(no)
-	free, tables := statements.FreeEnded, []string{"orchestration_history", "orchestration_attempts"}
+	free, tables := statements.FreeEnded, []string{"orchestration_history", "orchestration_attempts", "orchestration_inbox"}
 	if open {
-		free, tables = statements.FreeAll, append(tables, "orchestration_items", "orchestration_inbox", "orchestration_activities")
+		free, tables = statements.FreeAll, append(tables, "orchestration_items", "orchestration_activities")
 	}
 	if err := t.freeBlobs(no, free); err != nil {
 		return err

@@ -45,11 +45,11 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	if e.Status != forebay.StatusSucceeded {
 		outcome = ActivityOutcome{Outcome: ActivityFailed, ErrorType: e.Failure.Code, Error: string(e.Failure.Message)}
 	}
-	if err := t.activityAttempt(&a, outcome); err != nil || t.forgotten[a.Instance] { // by another operation, meanwhile
+	no, err := t.queue.NewSeq() // others go on meanwhile, where the numbers are used up
+	if err != nil {
 		return err
 	}
-	no, err := t.queue.NewSeq()
-	if err != nil {
+	if err := t.activityAttempt(&a, outcome); err != nil || t.forgotten[a.Instance] { // by another operation
 		return err
 	}
 	t.arrivals.Add(a.Instance, t.Now, true)
