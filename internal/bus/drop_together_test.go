@@ -158,7 +158,7 @@ func TestWhatIsPutAfterADropIsNew(t *testing.T) {
 			d.Errorf("dropped %v", dropped)
 		}
 		again, found, err := d.Bus.MessageQueue(background, after.Name)
-		if err != nil || !found || again.MaxDeliveries != 7 || d.stores.counts(d, again) != (entity.Counts{}) {
+		if err != nil || !found || again.MaxDeliveries != 7 || d.counts(d, again) != (entity.Counts{}) {
 			d.Errorf("%+v, %t, %v", again, found, err)
 		}
 		mustDo(d, d.drop(again, &dropped[0])())

@@ -275,16 +275,6 @@ func (s *entities) change(ctx context.Context, q bus.MessageQueue, change foreba
 	return changed, err
 }
 
-// current returns an entity as it is stored now. What is remembered of it may be a few seconds
-// old, which is too old for whoever looks at its status.
-func (s *entities) current(ctx context.Context, q bus.MessageQueue) (bus.MessageQueue, error) {
-	now, found, err := s.store.MessageQueue(ctx, q.Name)
-	if err != nil || !found {
-		return q, err
-	}
-	return now, nil // it may have been made anew
-}
-
 // stateOf is what clients see of an entity of any kind.
 func stateOf(q bus.MessageQueue, size int64) forebay.EntityState {
 	state := forebay.EntityState{Status: q.Status, UserMetadata: q.UserMetadata, SizeBytes: size, CreatedAt: q.CreatedAt, UpdatedAt: q.UpdatedAt, Tagged: forebay.Tagged{ETag: q.ETag()}}
@@ -296,7 +286,7 @@ func stateOf(q bus.MessageQueue, size int64) forebay.EntityState {
 
 // Change changes the status and the metadata of a queue.
 func (s Queues) Change(ctx context.Context, tenant, name string, change forebay.EntityChange) (forebay.MessageQueue, error) {
-	q, err := s.queue(ctx, tenant, name)
+	q, err := s.queueNow(ctx, tenant, name)
 	if err == nil && q.Topic != 0 {
 		err = entity.ErrNoQueue
 	}
@@ -311,7 +301,7 @@ func (s Queues) Change(ctx context.Context, tenant, name string, change forebay.
 
 // Change changes the status and the metadata of a topic.
 func (s Topics) Change(ctx context.Context, tenant, name string, change forebay.EntityChange) (forebay.Topic, error) {
-	q, err := s.topic(ctx, tenant, name)
+	q, err := s.topicNow(ctx, tenant, name)
 	if err == nil {
 		q, err = s.change(ctx, q, change)
 	}

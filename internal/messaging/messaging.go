@@ -97,8 +97,21 @@ type namedQueue struct {
 
 func (e namedQueue) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
-// entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
+// reading finds a queue, a topic or a subscription by its name in the store: stored or storedNow.
+type reading func(ctx context.Context, key string) (bus.MessageQueue, error)
+
+// entity finds what a path names, for those who send, receive and settle.
 func (s *entities) entity(ctx context.Context, tenant, path string) (namedQueue, error) {
+	return entityBy(ctx, tenant, path, s.stored)
+}
+
+// entityNow is entity by what is stored now.
+func (s *entities) entityNow(ctx context.Context, tenant, path string) (namedQueue, error) {
+	return entityBy(ctx, tenant, path, s.storedNow)
+}
+
+// entityBy finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
+func entityBy(ctx context.Context, tenant, path string, by reading) (namedQueue, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
 		return namedQueue{}, entity.ErrNoQueue
@@ -106,7 +119,7 @@ func (s *entities) entity(ctx context.Context, tenant, path string) (namedQueue,
 	if subscription != "" {
 		name = forebay.SubscriptionPath(name, subscription)
 	}
-	q, err := s.queue(ctx, tenant, name)
+	q, err := queueBy(ctx, tenant, name, by)
 	return namedQueue{q, sub != ""}, err
 }
 
@@ -119,28 +132,40 @@ type remembered struct {
 
 const rememberFor = 5 * time.Second
 
-// queue finds a tenant's queue, or a subscription by its path.
-func (s *entities) queue(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
+// queueNow finds a tenant's queue, or a subscription by its path, by what is stored now.
+func (s *entities) queueNow(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
+	return queueBy(ctx, tenant, name, s.storedNow)
+}
+
+func queueBy(ctx context.Context, tenant, name string, by reading) (bus.MessageQueue, error) {
 	if !entity.ValidName(name) {
 		return bus.MessageQueue{}, entity.ErrNoQueue
 	}
-	q, err := s.stored(ctx, entity.StoredName(tenant, name))
+	q, err := by(ctx, entity.StoredName(tenant, name))
 	if err == nil && q.IsTopic {
 		err = entity.ErrNoQueue
 	}
 	return q, err
 }
 
-// stored finds a queue, a topic or a subscription by its name in the store, from memory if
-// possible.
+// stored is storedNow from memory, if possible.
 func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, error) {
 	s.mu.RLock()
 	known, ok := s.queues[key]
-	changes := s.changes
 	s.mu.RUnlock()
 	if ok && time.Since(known.at) < rememberFor {
 		return known.MessageQueue, nil
 	}
+	return s.storedNow(ctx, key)
+}
+
+// storedNow finds a queue, a topic or a subscription by its name in the store. Another process may
+// have dropped what is remembered, or have made it anew.
+func (s *entities) storedNow(ctx context.Context, key string) (bus.MessageQueue, error) {
+	s.mu.RLock()
+	_, ok := s.queues[key]
+	changes := s.changes
+	s.mu.RUnlock()
 	q, found, err := s.store.MessageQueue(ctx, key)
 	if err != nil {
 		return q, err

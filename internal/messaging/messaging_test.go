@@ -180,7 +180,7 @@ func testUndeliver(t *testing.T, b *Service) {
 	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2")}); err != nil {
 		t.Fatal(err)
 	}
-	q, err := b.Queues.queue(ctx, "acme", "orders")
+	q, err := b.Queues.queueNow(ctx, "acme", "orders")
 	if err != nil {
 		t.Fatal(err)
 	}

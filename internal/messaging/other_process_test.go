@@ -80,6 +80,20 @@ func TestEntitiesOfAnotherProcess(t *testing.T) {
 			}
 			return err
 		},
+		"get a queue":    func() error { _, err := here.Queues.Get(ctx, "acme", queue); return err },
+		"delete a queue": func() error { return here.Queues.Delete(ctx, "acme", queue) },
+		"delete a topic": func() error { return here.Topics.Delete(ctx, "acme", topic) },
+		"peek": func() error {
+			got, _, err := here.Messages.Peek(ctx, "acme", queue, PeekFilter{Limit: 10})
+			if err == nil && len(got) != 1 {
+				t.Errorf("peeked at %d messages", len(got))
+			}
+			return err
+		},
+		"subscribe": func() error {
+			_, _, err := here.Subscriptions.Put(ctx, "acme", topic, "all", forebay.SubscriptionSettings{})
+			return err
+		},
 		"accept a session": func() error {
 			_, _, err := here.Sessions.Accept(ctx, "acme", talks, forebay.AcceptSessionRequest{SessionID: "two"})
 			return err
@@ -114,6 +128,7 @@ func TestEntitiesOfAnotherProcess(t *testing.T) {
 		if err := use(); err != nil {
 			t.Errorf("%s where it was made again: %v", what, err)
 		}
+		put() // if it was deleted
 		drop()
 	}
 }

@@ -70,10 +70,7 @@ var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Me
 
 // Get returns a queue with counts of its messages.
 func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
-	q, err := s.queue(ctx, tenant, name)
-	if err == nil {
-		q, err = s.current(ctx, q)
-	}
+	q, err := s.queueNow(ctx, tenant, name)
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
@@ -121,7 +118,7 @@ func (s *entities) describe(ctx context.Context, name string, q bus.MessageQueue
 // is committed. Its messages go in small transactions after that, whether the caller waits or
 // not.
 func (s Queues) Delete(ctx context.Context, tenant, name string) error {
-	q, err := s.queue(ctx, tenant, name)
+	q, err := s.queueNow(ctx, tenant, name)
 	if err != nil {
 		if s.taken(ctx, tenant, name) {
 			return errJobsQueue

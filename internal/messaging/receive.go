@@ -152,7 +152,7 @@ type PeekFilter struct {
 // Peek returns messages in any state without locking them. next is the number to continue with, 0
 // at the end. A page may be empty although more follow.
 func (s Messages) Peek(ctx context.Context, tenant, path string, f PeekFilter) (messages []forebay.Message, next int64, err error) {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -237,7 +237,7 @@ func messageOf(s *bus.Message) (forebay.Message, error) {
 // DeleteBefore deletes active messages that were enqueued before a time, the oldest first, and
 // returns how many.
 func (s Messages) DeleteBefore(ctx context.Context, tenant, path string, req forebay.DeleteMessagesRequest) (deleted int, err error) {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	if err != nil {
 		return 0, err
 	}

@@ -165,7 +165,7 @@ func paceOf(req forebay.RedriveMessagesRequest) (pace dead.Pace, err error) {
 
 // tryEdit returns the error that a redrive with the edit would. It changes nothing.
 func (s DeadLetters) tryEdit(ctx context.Context, tenant, path string, number int64, edit func(*bus.MessageContent) error) error {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (s DeadLetters) GroupsOfAll(ctx context.Context, tenant string) (groups for
 
 // ofDead finds what a path names, which has a dead-letter subqueue.
 func (s DeadLetters) ofDead(ctx context.Context, tenant, path string) (namedQueue, error) {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	if err == nil && e.IsTopic {
 		err = forebay.Errorf(forebay.CodeNotSupported, "a topic has no dead letters; its subscriptions do")
 	}

@@ -72,7 +72,7 @@ func (s Rules) Get(ctx context.Context, tenant, topic, subscription, name string
 
 // Test says which rules of a topic select a message. Nothing is sent.
 func (s Rules) Test(ctx context.Context, tenant, topic string, req forebay.RuleTestRequest) (forebay.RuleTest, error) {
-	q, err := s.topic(ctx, tenant, topic)
+	q, err := s.topicNow(ctx, tenant, topic)
 	if err != nil {
 		return forebay.RuleTest{}, err
 	}

@@ -105,7 +105,7 @@ func inMessage(err error, i, of int) error {
 
 // CancelScheduled removes a message that was scheduled under that number and is not active yet.
 func (s Messages) CancelScheduled(ctx context.Context, tenant, path string, seq int64) error {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	if err != nil {
 		return err
 	}

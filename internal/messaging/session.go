@@ -129,7 +129,7 @@ func (s Sessions) Close(ctx context.Context, tenant, path, token string) error {
 // Release ends the lock of whoever has the session of that id, as Close does for its receiver.
 // That one's next request is answered with forebay.ErrSessionLockLost.
 func (s Sessions) Release(ctx context.Context, tenant, path, id string) error {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	switch {
 	case err != nil:
 		return err

@@ -10,7 +10,7 @@ import (
 
 // List returns a page of the sessions of a queue or subscription, by id.
 func (s Sessions) List(ctx context.Context, tenant, path, cursor string, limit int) (page forebay.Page[forebay.SessionInfo], err error) {
-	e, err := s.entity(ctx, tenant, path)
+	e, err := s.entityNow(ctx, tenant, path)
 	if err != nil {
 		return page, err
 	}

@@ -46,12 +46,21 @@ func (s Topics) put(ctx context.Context, tenant, name string, settings forebay.M
 	return q, created, err
 }
 
-// topic finds a tenant's topic.
+// topic finds a tenant's topic, for those who publish.
 func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
+	return topicBy(ctx, tenant, name, s.stored)
+}
+
+// topicNow is topic by what is stored now.
+func (s *entities) topicNow(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
+	return topicBy(ctx, tenant, name, s.storedNow)
+}
+
+func topicBy(ctx context.Context, tenant, name string, by reading) (bus.MessageQueue, error) {
 	if !forebay.ValidEntityName(name) {
 		return bus.MessageQueue{}, entity.ErrNoTopic
 	}
-	q, err := s.stored(ctx, entity.StoredName(tenant, name))
+	q, err := by(ctx, entity.StoredName(tenant, name))
 	if err == nil && !q.IsTopic || forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 		return q, entity.ErrNoTopic
 	}
@@ -60,10 +69,7 @@ func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQ
 
 // Get returns a topic.
 func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, error) {
-	q, err := s.topic(ctx, tenant, name)
-	if err == nil {
-		q, err = s.current(ctx, q)
-	}
+	q, err := s.topicNow(ctx, tenant, name)
 	if err != nil {
 		return forebay.Topic{}, err
 	}
@@ -100,7 +106,7 @@ func (s Topics) info(ctx context.Context, name string, q bus.MessageQueue, limit
 
 // Delete removes a topic with its subscriptions, their rules and their messages.
 func (s Topics) Delete(ctx context.Context, tenant, name string) error {
-	q, err := s.topic(ctx, tenant, name)
+	q, err := s.topicNow(ctx, tenant, name)
 	if err != nil {
 		return err
 	}
@@ -148,7 +154,7 @@ func (s Messages) Publish(ctx context.Context, tenant, name string, messages []f
 // CancelPublished deletes a message that is scheduled in a topic under that number and is not
 // active yet.
 func (s Messages) CancelPublished(ctx context.Context, tenant, topic string, seq int64) error {
-	q, err := s.topic(ctx, tenant, topic)
+	q, err := s.topicNow(ctx, tenant, topic)
 	if err != nil {
 		return err
 	}
@@ -161,7 +167,7 @@ func (s Messages) CancelPublished(ctx context.Context, tenant, topic string, seq
 
 // Put creates a subscription, or changes its settings and leaves its rules.
 func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) (sub forebay.Subscription, created bool, err error) {
-	t, err := s.topic(ctx, tenant, topic)
+	t, err := s.topicNow(ctx, tenant, topic)
 	if err != nil {
 		return sub, false, err
 	}
@@ -203,12 +209,12 @@ func (s Subscriptions) put(ctx context.Context, tenant string, t bus.MessageQueu
 	return sub, created, err
 }
 
-// subscription finds a subscription of a tenant's topic.
+// subscription finds a subscription of a tenant's topic, by what is stored now.
 func (s *entities) subscription(ctx context.Context, tenant, topic, name string) (bus.MessageQueue, error) {
 	if !forebay.ValidEntityName(topic) || !entity.ValidSubscription(name) {
 		return bus.MessageQueue{}, entity.ErrNoSubscription
 	}
-	q, err := s.stored(ctx, entity.SubscriptionName(entity.StoredName(tenant, topic), name))
+	q, err := s.storedNow(ctx, entity.SubscriptionName(entity.StoredName(tenant, topic), name))
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 		return q, entity.ErrNoSubscription
 	}
@@ -218,9 +224,6 @@ func (s *entities) subscription(ctx context.Context, tenant, topic, name string)
 // Get returns a subscription with counts of its messages.
 func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
 	q, err := s.subscription(ctx, tenant, topic, name)
-	if err == nil {
-		q, err = s.current(ctx, q)
-	}
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
@@ -229,7 +232,7 @@ func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (for
 
 // List returns the topic's subscriptions by name.
 func (s Subscriptions) List(ctx context.Context, tenant, topic string) ([]forebay.Subscription, error) {
-	t, err := s.topic(ctx, tenant, topic)
+	t, err := s.topicNow(ctx, tenant, topic)
 	if err != nil {
 		return nil, err
 	}

@@ -121,8 +121,8 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 	})
 }
 
-// purge deletes an instance. Of one that has ended, what was still to happen has gone already. Only
-// answers of jobs may be left, by a version that stored them late.
+// purge deletes an instance. Of one that has ended, what was still to happen has gone already, but
+// for answers that earlier versions stored late.
 func (t *tx) purge(no int64, id string, open bool) error {
 	t.changed(no)
 	free, tables := statements.FreeEnded, []string{"orchestration_history", "orchestration_attempts", "orchestration_inbox"}

@@ -33,11 +33,10 @@ func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 func (t *tx) answerCaller(e jobs.Ended) error {
 	var a ActivityItem
 	var instanceQueue int64
-	found, err := t.Prep(statements.AnswerCaller).Int(e.Seq).
-		One(func(r driver.Row) {
-			a = ActivityItem{Instance: r.Int(0), EventID: int(r.Int(1)), run: r.Int(2), Number: int(r.Int(3)), StartedAt: driver.FromMillis(r.Int(4)), queue: r.Int(6)}
-			instanceQueue = r.Int(5)
-		})
+	found, err := t.Prep(statements.AnswerCaller).Int(e.Seq).One(func(r driver.Row) {
+		a = ActivityItem{Instance: r.Int(0), EventID: int(r.Int(1)), run: r.Int(2), Number: int(r.Int(3)), StartedAt: driver.FromMillis(r.Int(4)), queue: r.Int(6)}
+		instanceQueue = r.Int(5)
+	})
 	if err != nil || !found {
 		return err
 	}
@@ -49,7 +48,7 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	if err != nil {
 		return err
 	}
-	if err := t.activityAttempt(&a, outcome); err != nil || t.forgotten[a.Instance] { // by another operation
+	if err = t.activityAttempt(&a, outcome); err != nil || t.forgotten[a.Instance] { // by another operation
 		return err
 	}
 	t.arrivals.Add(a.Instance, t.Now, true)

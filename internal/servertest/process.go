@@ -66,7 +66,8 @@ var Functions = map[string]func(context.Context, forebay.TaskCall) (forebay.Task
 		return forebay.TaskResult{}, nil
 	},
 	"count": func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
-		return forebay.TaskResult{Output: json.RawMessage(strconv.Itoa(len(call.Input)))}, nil
+		output, err := json.Marshal(len(call.Input))
+		return forebay.TaskResult{Output: output}, err
 	},
 }
 

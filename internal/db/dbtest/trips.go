@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,10 +83,14 @@ func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips i
 	gate := c.hold()
 	var callers sync.WaitGroup
 	ends := make([]error, len(calls))
+	var ended atomic.Int64 // before they have come to a writer: nothing else ends while it is held
 	for i, call := range calls {
-		callers.Go(func() { ends[i] = call() })
+		callers.Go(func() {
+			ends[i] = call()
+			ended.Add(1)
+		})
 	}
-	for deadline := time.Now().Add(2 * time.Minute); c.arrived() < len(calls); <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); c.arrived()+int(ended.Load()) < len(calls); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Errorf("%s: %d of %d calls have come to a writer", what, c.arrived(), len(calls))
 			break
