@@ -26,6 +26,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 
 	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
 	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
+	"Idle topics with many subscriptions": testIdleTopicsWithManySubscriptions,
 	"A queue that was kept is idle later": testKeptQueueIsIdleLater,
 	"Idle by what a transaction did":      testIdleIsJudgedByWhatTheTransactionDid,
 	"What was missed is done later":       testWhatWasMissedIsDoneLater,

@@ -123,8 +123,8 @@ func entityBy(ctx context.Context, tenant, path string, by reading) (namedQueue,
 	return namedQueue{q, sub != ""}, err
 }
 
-// remembered is a queue as it was read at that time. It is used for a short time only: another
-// process may have changed the queue, or the store may have deleted it as idle.
+// remembered is a queue as a read found it that began at that time. It is used for a short time
+// only: another process may have changed the queue, or the store may have deleted it as idle.
 type remembered struct {
 	bus.MessageQueue
 	at time.Time
@@ -164,7 +164,7 @@ func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, er
 func (s *entities) storedNow(ctx context.Context, key string) (bus.MessageQueue, error) {
 	s.mu.RLock()
 	_, ok := s.queues[key]
-	changes := s.changes
+	changes, began := s.changes, time.Now()
 	s.mu.RUnlock()
 	q, found, err := s.store.MessageQueue(ctx, key)
 	if err != nil {
@@ -176,19 +176,22 @@ func (s *entities) storedNow(ctx context.Context, key string) (bus.MessageQueue,
 		}
 		return q, entity.ErrNoQueue
 	}
-	s.remember(key, q, changes)
+	s.remember(key, remembered{q, began}, changes)
 	return q, nil
 }
 
-// remember keeps what was read of a queue, unless a queue has changed since the read began.
-func (s *entities) remember(key string, q bus.MessageQueue, changes int) {
+// remember keeps what was read of a queue, unless a queue has changed since the read began. Of
+// reads at the same time the one that began last stays.
+func (s *entities) remember(key string, read remembered, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changes != changes {
+	switch {
+	case s.queues[key].at.After(read.at):
+	case s.changes == changes:
+		s.queues[key] = read
+	default:
 		delete(s.queues, key) // what was read before is older still
-		return
 	}
-	s.queues[key] = remembered{q, time.Now()}
 }
 
 // changed forgets a queue, and keeps reads that are under way from being remembered.

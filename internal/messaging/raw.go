@@ -124,7 +124,7 @@ func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQ
 // read is folded by what is stored now.
 func (s *entities) read(ctx context.Context, tenant, key string) (bus.MessageQueue, error) {
 	s.mu.RLock()
-	changes := s.changes
+	changes, began := s.changes, time.Now()
 	s.mu.RUnlock()
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *entities) read(ctx context.Context, tenant, key string) (bus.MessageQue
 	if !found {
 		return q, entity.ErrNoQueue
 	}
-	s.remember(q.Name, q, changes)
+	s.remember(q.Name, remembered{q, began}, changes)
 	s.rememberSpelling(key, q.Name, changes)
 	return q, nil
 }

@@ -1,7 +1,6 @@
 package servicebus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -242,11 +241,21 @@ func cancelScheduled(ctx context.Context, m *managed) (wire.Map, error) {
 		w.do(func() { errs[i] = cancel(ctx, m.tenant, m.entity.Path, n) })
 	}
 	cancelling.Wait()
-	err = cmp.Or(errs...)
-	if forebay.CodeOf(err) == forebay.CodeNotFound {
-		return nil, errNoMessage
+	return wire.Map{}, notCancelled(errs)
+}
+
+// notCancelled is what a client is told of the errors of its messages. One that was not there is
+// gone for good. Anything else may be tried again, so it is told first.
+func notCancelled(errs []error) (told error) {
+	for _, err := range errs {
+		switch {
+		case forebay.CodeOf(err) == forebay.CodeNotFound:
+			told = errNoMessage
+		case err != nil:
+			return err
+		}
 	}
-	return wire.Map{}, err
+	return told
 }
 
 func deleteMessages(ctx context.Context, m *managed) (wire.Map, error) {

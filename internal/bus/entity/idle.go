@@ -19,6 +19,10 @@ type Idle struct {
 // IdleAtOnce is how many [AskIdle] finds at most.
 const IdleAtOnce = 16
 
+// DropAtOnce is how many idle entities are dropped in a transaction, or one topic with all its
+// subscriptions. Two thousand take some tenth of a second.
+const DropAtOnce = 500
+
 // SQLIdle finds what seems idle. A topic counts with its subscriptions. A free message has been
 // visible for a while.
 var SQLIdle = func() string {
