@@ -78,33 +78,30 @@ func testMoreQueuesSeemIdleThanFit(t *testing.T, s *stores, c *clock) {
 // Topics with many subscriptions are not all dropped in one transaction.
 func testIdleTopicsWithManySubscriptions(t *testing.T, s *stores, c *clock) {
 	const topics, each = 3, entity.DropAtOnce/2 + 10
-	dropped := func() (n int64) {
-		mustDo(t, s.DB.Read(background, func(conn driver.Conn) error {
-			_, err := conn.Prep("SELECT count(*) FROM queues WHERE kind = 'deleting'").One(func(r driver.Row) { n = r.Int(0) })
-			return err
-		}))
-		return n
-	}
 	for i := range topics {
 		topic := putNamed(t, s, fmt.Sprint("t/topic", i), func(q *MessageQueue) { q.IsTopic, q.Idle = true, time.Minute })
 		for n := range each {
 			subscribe(t, s, topic, fmt.Sprint(n))
 		}
 	}
-	_, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+	dropped, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int64, err error) {
 		var idle []entity.Idle
-		if err := t.RunPipeline([]driver.PipelineQuery{entity.AskIdle(t.Now+int64(75*time.Second/time.Millisecond), &idle)}); err != nil {
+		later := t.Now + int64(75*time.Second/time.Millisecond)
+		if err := t.RunPipeline([]driver.PipelineQuery{entity.AskIdle(later, &idle)}); err != nil {
 			return 0, err
 		}
 		if len(idle) != topics {
 			return 0, fmt.Errorf("%d topics seem idle", len(idle))
 		}
-		_, err := t.due.dropIdle(idle)
-		return 0, err
+		if _, err := t.due.dropIdle(idle); err != nil {
+			return 0, err
+		}
+		_, err = t.Prep("SELECT count(*) FROM queues WHERE kind = 'deleting'").One(func(r driver.Row) { n = r.Int(0) })
+		return n, err
 	})
 	mustDo(t, err)
-	if n := dropped(); n != 2*(each+1) {
-		t.Errorf("dropped %d entities at once", n)
+	if dropped != 2*(each+1) {
+		t.Errorf("dropped %d entities at once", dropped)
 	}
 	c.pass(75 * time.Second)
 	c.wantNone(s, "idle topics", "SELECT count(*) FROM queues WHERE delete_at <= ?")
