@@ -77,7 +77,7 @@ func testMoreQueuesSeemIdleThanFit(t *testing.T, s *stores, c *clock) {
 
 // Topics with many subscriptions are not all dropped in one transaction.
 func testIdleTopicsWithManySubscriptions(t *testing.T, s *stores, c *clock) {
-	const topics, each = 3, entity.DropAtOnce/2 + 10
+	const topics, each = 3, entity.IdleSubscriptions/3 + 1
 	for i := range topics {
 		topic := putNamed(t, s, fmt.Sprint("t/topic", i), func(q *MessageQueue) { q.IsTopic, q.Idle = true, time.Minute })
 		for n := range each {
@@ -90,9 +90,6 @@ func testIdleTopicsWithManySubscriptions(t *testing.T, s *stores, c *clock) {
 		if err := t.RunPipeline([]driver.PipelineQuery{entity.AskIdle(later, &idle)}); err != nil {
 			return 0, err
 		}
-		if len(idle) != topics {
-			return 0, fmt.Errorf("%d topics seem idle", len(idle))
-		}
 		if _, err := t.due.dropIdle(idle); err != nil {
 			return 0, err
 		}
@@ -100,7 +97,7 @@ func testIdleTopicsWithManySubscriptions(t *testing.T, s *stores, c *clock) {
 		return n, err
 	})
 	mustDo(t, err)
-	if dropped != 2*(each+1) {
+	if dropped != each+1 {
 		t.Errorf("dropped %d entities at once", dropped)
 	}
 	c.pass(75 * time.Second)

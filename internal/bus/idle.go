@@ -91,10 +91,10 @@ func (t *dueTx) processQueues() error {
 	return t.markQueue(q.No, 0)
 }
 
-// dropIdle drops queues that are idle, and leaves some for later if they are many. Those that only
-// seem idle are checked again later. It reports whether it has dropped any.
+// dropIdle drops queues that are idle. Those that only seem so are checked again later. It
+// reports whether it has dropped any.
 func (t *dueTx) dropIdle(list []entity.Idle) (dropped bool, err error) {
-	if len(list) == entity.IdleAtOnce { // there may be more
+	if len(list) > 0 { // there may be more
 		t.DueBy(t.Now)
 	}
 	var idle []MessageQueue
@@ -122,10 +122,6 @@ func (t *dueTx) dropIdle(list []entity.Idle) (dropped bool, err error) {
 		return false, err
 	}
 	for _, q := range idle {
-		if t.Entities.drops.Count() >= entity.DropAtOnce {
-			t.DueBy(t.Now)
-			break
-		}
 		if _, err := t.Entities.drop(q, forebay.Condition{}, audit.Act{}); err != nil {
 			return false, err
 		}

@@ -22,14 +22,6 @@ type Drops struct {
 // Has reports whether an entity is to be dropped, by itself or with its topic. d may be nil.
 func (d *Drops) Has(no int64) bool { return d != nil && d.has[no] }
 
-// Count is how many are to be dropped. d may be nil.
-func (d *Drops) Count() int {
-	if d == nil {
-		return 0
-	}
-	return len(d.Numbers)
-}
-
 // Add has an entity dropped, with these subscriptions if it is a topic.
 func (d *Drops) Add(q Queue, subscriptions []int64, act audit.Act) {
 	if d.has == nil {

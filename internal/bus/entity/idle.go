@@ -16,12 +16,13 @@ type Idle struct {
 	until  int64 // the end of the last lock or schedule in it or its subscriptions; 0: there is none
 }
 
-// IdleAtOnce is how many [AskIdle] finds at most.
-const IdleAtOnce = 16
-
-// DropAtOnce is how many idle entities are dropped in a transaction, or one topic with all its
-// subscriptions. Two thousand take some tenth of a second.
-const DropAtOnce = 500
+const (
+	// IdleAtOnce is how many [AskIdle] finds at most.
+	IdleAtOnce = 16
+	// IdleSubscriptions is how many subscriptions these may have together. If they have more, it
+	// finds one of them. To look at two thousand takes some hundredth of a second.
+	IdleSubscriptions = 500
+)
 
 // SQLIdle finds what seems idle. A topic counts with its subscriptions. A free message has been
 // visible for a while.
@@ -42,7 +43,10 @@ SELECT i.no, i.topic, i.is_topic, i.idle,
 	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
 		last(kind, 0)
 	}
-	b.WriteString("\nFROM queues i WHERE i.delete_at <= ? ORDER BY i.delete_at LIMIT 16")
+	fmt.Fprintf(&b, `
+FROM queues i WHERE i.delete_at <= ?1 ORDER BY i.delete_at LIMIT (
+  SELECT CASE WHEN sum((SELECT count(*) FROM queues s WHERE s.topic = bounded_idle.no)) > %d THEN 1 ELSE %d END
+  FROM (SELECT no FROM queues WHERE delete_at <= ?1 ORDER BY delete_at LIMIT %[2]d) bounded_idle)`, IdleSubscriptions, IdleAtOnce)
 	return b.String()
 }()
 
