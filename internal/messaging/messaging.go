@@ -6,7 +6,6 @@ package messaging
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -67,16 +66,12 @@ type entities struct {
 	maxBytes int64
 	taken    func(ctx context.Context, tenant, name string) bool
 	limits   *limits.Meter
-
-	mu      sync.RWMutex
-	queues  map[string]remembered // by their names in the store
-	spelled map[string]spelling   // by names in the store, in any case
-	changes int                   // of queues, since the start
+	*caches
 }
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &entities{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}, spelled: map[string]spelling{}}
+	s := &entities{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, caches: newCaches()}
 	if s.maxBytes <= 0 {
 		s.maxBytes = forebay.DefaultMaxMessageBytes
 	}
@@ -123,15 +118,6 @@ func entityBy(ctx context.Context, tenant, path string, by reading) (namedQueue,
 	return namedQueue{q, sub != ""}, err
 }
 
-// remembered is a queue as a read found it that began at that time. It is used for a short time
-// only: another process may have changed the queue, or the store may have deleted it as idle.
-type remembered struct {
-	bus.MessageQueue
-	at time.Time
-}
-
-const rememberFor = 5 * time.Second
-
 // queueNow finds a tenant's queue, or a subscription by its path, by what is stored now.
 func (s *entities) queueNow(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
 	return queueBy(ctx, tenant, name, s.storedNow)
@@ -150,11 +136,8 @@ func queueBy(ctx context.Context, tenant, name string, by reading) (bus.MessageQ
 
 // stored is storedNow from memory, if possible.
 func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, error) {
-	s.mu.RLock()
-	known, ok := s.queues[key]
-	s.mu.RUnlock()
-	if ok && time.Since(known.at) < rememberFor {
-		return known.MessageQueue, nil
+	if q, ok := s.of(key).queue(key); ok {
+		return q, nil
 	}
 	return s.storedNow(ctx, key)
 }
@@ -162,69 +145,20 @@ func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, er
 // storedNow finds a queue, a topic or a subscription by its name in the store. Another process may
 // have dropped what is remembered, or have made it anew.
 func (s *entities) storedNow(ctx context.Context, key string) (bus.MessageQueue, error) {
-	s.mu.RLock()
-	_, ok := s.queues[key]
-	changes, began := s.changes, time.Now()
-	s.mu.RUnlock()
+	m, began := s.of(key), time.Now()
+	changes := m.changesSoFar()
 	q, found, err := s.store.MessageQueue(ctx, key)
 	if err != nil {
 		return q, err
 	}
 	if !found {
-		if ok {
+		if _, ok := m.queue(key); ok {
 			s.changed(key)
 		}
 		return q, entity.ErrNoQueue
 	}
-	s.remember(key, remembered{q, began}, changes)
+	m.remember(key, remembered{q, began}, changes)
 	return q, nil
-}
-
-// remember keeps what was read of a queue, unless a queue has changed since the read began. Of
-// reads at the same time the one that began last stays.
-func (s *entities) remember(key string, read remembered, changes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.queues[key].at.After(read.at):
-	case s.changes == changes:
-		s.queues[key] = read
-	default:
-		delete(s.queues, key) // what was read before is older still
-	}
-}
-
-// changed forgets a queue, and keeps reads that are under way from being remembered.
-func (s *entities) changed(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changes++
-	delete(s.queues, key)
-	clear(s.spelled) // a new queue may have a name that stood for another
-}
-
-// noteGone forgets a queue that the error says is gone.
-func (s *entities) noteGone(q bus.MessageQueue, err error) {
-	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-		s.changed(q.Name)
-	}
-}
-
-// again does something once more if the queue that it remembered is gone. Another process may have
-// made one of the same name since.
-func (s *entities) again(do func() error) error {
-	began, before := time.Now(), s.changesSoFar()
-	err := do()
-	if forebay.CodeOf(err) == forebay.CodeUnknownQueue && s.changesSoFar() != before && time.Since(began) < rememberFor {
-		err = do()
-	}
-	return err
-}
-
-func (s *entities) changesSoFar() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.changes
 }
 
 // secondsOrNil is nil for none.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
@@ -224,51 +223,6 @@ func TestErrorInMessage(t *testing.T) {
 		if !errors.As(err, &e) || e.Field != want {
 			t.Errorf("field %q, want %q", e.Field, want)
 		}
-	}
-}
-
-// A queue that was read while it changed is not remembered.
-func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
-	ctx := t.Context()
-	const key = "acme/orders"
-	want := func(lock time.Duration) {
-		t.Helper()
-		if q, err := b.Queues.stored(ctx, key); err != nil || q.Lock != lock {
-			t.Errorf("lock of %v, want %v (%v)", q.Lock, lock, err)
-		}
-	}
-	want(time.Minute)
-	want(time.Minute) // from memory
-	began, changes := time.Now(), b.Queues.changes
-	if _, _, err := b.Queues.Put(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 7}); err != nil {
-		t.Fatal(err)
-	}
-	// The stale read below began before the change and ends after it.
-	b.Queues.remember(key, remembered{bus.MessageQueue{Lock: time.Minute}, began}, changes)
-	want(7 * time.Second)
-	// Nor does a read take the place of one that began later, whatever has changed meanwhile.
-	for _, changes := range []int{b.Queues.changes, b.Queues.changes - 1} {
-		b.Queues.remember(key, remembered{bus.MessageQueue{Lock: time.Minute}, began}, changes)
-		if q := b.Queues.queues[key]; q.Lock != 7*time.Second {
-			t.Errorf("a lock of %v is remembered", q.Lock)
-		}
-	}
-	// One that began later does, unless a queue has changed since. Then neither is remembered.
-	b.Queues.remember(key, remembered{bus.MessageQueue{Lock: time.Second}, time.Now()}, b.Queues.changes)
-	want(time.Second)
-	b.Queues.remember(key, remembered{bus.MessageQueue{Lock: time.Minute}, time.Now()}, b.Queues.changes-1)
-	want(7 * time.Second)
-	if err := b.Queues.Delete(ctx, "acme", "orders"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Queues.stored(ctx, key); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-		t.Errorf("a deleted queue: %v", err)
-	}
-	// Names that do not exist take no lock that the others need.
-	b.Queues.mu.RLock()
-	defer b.Queues.mu.RUnlock()
-	if _, err := b.Queues.stored(ctx, "acme/none"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-		t.Errorf("an unknown queue: %v", err)
 	}
 }
 

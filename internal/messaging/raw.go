@@ -21,11 +21,10 @@ type Raw struct{ *entities }
 // Limits on one call of Raw. The number of messages that are sent is that of Service Bus
 // (service-bus-quotas, "Maximum number of messages per batch").
 const (
-	MaxRawMessages = 4500   // sent at once
-	MaxRawReceived = 1000   // received or peeked at once
-	MaxRawDeferred = 1000   // deferred messages received at once
-	storedBySent   = 4      // how many bytes are stored at most for each that may be sent
-	maxFoldedNames = 10_000 // that are remembered
+	MaxRawMessages = 4500 // sent at once
+	MaxRawReceived = 1000 // received or peeked at once
+	MaxRawDeferred = 1000 // deferred messages received at once
+	storedBySent   = 4    // how many bytes are stored at most for each that may be sent
 )
 
 // Entity is what a path names.
@@ -110,11 +109,8 @@ func (s Raw) found(ctx context.Context, tenant, path string, by func(ctx context
 // folded finds a queue, a topic or a subscription by its name in the store in any case, from
 // memory if possible.
 func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQueue, error) {
-	s.mu.RLock()
-	spelled, known := s.spelled[key]
-	s.mu.RUnlock()
-	if known && time.Since(spelled.at) < rememberFor {
-		if q, err := s.stored(ctx, spelled.name); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	if name, known := s.of(key).spelling(key); known {
+		if q, err := s.stored(ctx, name); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return q, err
 		}
 	}
@@ -123,9 +119,8 @@ func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQ
 
 // read is folded by what is stored now.
 func (s *entities) read(ctx context.Context, tenant, key string) (bus.MessageQueue, error) {
-	s.mu.RLock()
-	changes, began := s.changes, time.Now()
-	s.mu.RUnlock()
+	m, began := s.of(key), time.Now()
+	changes := m.changesSoFar()
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return bus.MessageQueue{}, err
@@ -137,29 +132,9 @@ func (s *entities) read(ctx context.Context, tenant, key string) (bus.MessageQue
 	if !found {
 		return q, entity.ErrNoQueue
 	}
-	s.remember(q.Name, remembered{q, began}, changes)
-	s.rememberSpelling(key, q.Name, changes)
+	m.remember(q.Name, remembered{q, began}, changes)
+	m.rememberSpelling(key, spelling{q.Name, began}, changes)
 	return q, nil
-}
-
-// spelling is how the entity that a name stands for is spelled, as it was read at that time.
-type spelling struct {
-	name string
-	at   time.Time
-}
-
-// rememberSpelling keeps how a name is spelled, unless a queue has changed since it was read. A
-// name has many spellings, so it forgets all once there are too many.
-func (s *entities) rememberSpelling(key, name string, changes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.changes != changes {
-		return
-	}
-	if len(s.spelled) >= maxFoldedNames {
-		clear(s.spelled)
-	}
-	s.spelled[key] = spelling{name, time.Now()}
 }
 
 // Send stores messages in a queue or a topic, all or none of them, and returns their sequence
@@ -167,7 +142,7 @@ func (s *entities) rememberSpelling(key, name string, changes int) {
 // they may have four times as many bytes as MaxBytes allows one message: what came over AMQP is
 // partly stored twice. The caller bounds what is sent.
 func (s Raw) Send(ctx context.Context, tenant, path string, messages []message.Content) (numbers []int64, err error) {
-	err = s.again(func() error {
+	err = s.again(tenant, func() error {
 		numbers, err = s.send(ctx, tenant, path, messages)
 		return err
 	})

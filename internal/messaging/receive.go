@@ -29,7 +29,7 @@ const (
 // says, and returns none if none comes. Under peek-lock each message carries the token that
 // settles it.
 func (s Messages) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) (got []forebay.Message, err error) {
-	err = s.again(func() error {
+	err = s.again(tenant, func() error {
 		got, err = s.receiveOf(ctx, tenant, path, req)
 		return err
 	})

@@ -13,7 +13,7 @@ import (
 
 // Send stores the messages, all or none of them, and returns once they are on disk.
 func (s Messages) Send(ctx context.Context, tenant, path string, messages []forebay.NewMessage) (sent []forebay.SentMessage, err error) {
-	err = s.again(func() error {
+	err = s.again(tenant, func() error {
 		e, err := s.entity(ctx, tenant, path)
 		if err == nil {
 			err = e.checkSend()

@@ -13,7 +13,7 @@ import (
 // Accept locks the session asked for, or else the one that has waited longest for a
 // receiver. It waits for a session as long as the request says. found is false if there is none.
 func (s Sessions) Accept(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
-	err = s.again(func() error {
+	err = s.again(tenant, func() error {
 		session, found, err = s.accept(ctx, tenant, path, req)
 		return err
 	})

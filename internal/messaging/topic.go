@@ -2,7 +2,6 @@ package messaging
 
 import (
 	"context"
-	"maps"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -114,14 +113,6 @@ func (s Topics) Delete(ctx context.Context, tenant, name string) error {
 	return s.drop(ctx, q, entity.ErrNoTopic)
 }
 
-// changedBelow forgets the subscriptions of a topic.
-func (s *entities) changedBelow(topic string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changes++
-	maps.DeleteFunc(s.queues, func(key string, _ remembered) bool { return strings.HasPrefix(key, topic+"/") })
-}
-
 // drop removes a topic or a subscription, and returns missing if it was gone.
 func (s *entities) drop(ctx context.Context, q bus.MessageQueue, missing error) error {
 	dropped, err := s.store.DropMessageQueue(ctx, q)
@@ -141,7 +132,7 @@ func (s Messages) Publish(ctx context.Context, tenant, name string, messages []f
 	if entity.OnlyForebayPublishes(entity.StoredName(tenant, name)) {
 		return nil, errOurTopic
 	}
-	err = s.again(func() error {
+	err = s.again(tenant, func() error {
 		q, err := s.topic(ctx, tenant, name)
 		if err == nil {
 			sent, err = s.sendTo(ctx, tenant, q, messages)
