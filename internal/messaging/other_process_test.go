@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -67,6 +68,11 @@ func TestEntitiesOfAnotherProcess(t *testing.T) {
 		},
 		"send over AMQP": func() error {
 			_, err := here.Raw.Send(ctx, "acme", queue, []message.Content{raw("x")})
+			return err
+		},
+		"commit": func() error {
+			step := Step{Kind: bus.StepSend, Path: queue, Messages: []bus.MessageContent{{MessageID: "x", Text: true, Body: []byte("x")}}}
+			_, err := here.Transactions.Commit(ctx, "acme", []Step{step})
 			return err
 		},
 		"publish": func() error {

@@ -53,7 +53,15 @@ func (s Transactions) TakeNumbers(ctx context.Context, tenant, path string, n in
 // Commit does all steps, or none, in one transaction of the database, and returns once they are on
 // disk. A refusal is that of the single step, with steps[i] before its field. The result has the
 // sequence numbers of messages that were sent, by step.
-func (s Transactions) Commit(ctx context.Context, tenant string, steps []Step) ([][]int64, error) {
+func (s Transactions) Commit(ctx context.Context, tenant string, steps []Step) (seqs [][]int64, err error) {
+	err = s.again(tenant, func() error {
+		seqs, err = s.commit(ctx, tenant, steps)
+		return err
+	})
+	return seqs, err
+}
+
+func (s Transactions) commit(ctx context.Context, tenant string, steps []Step) ([][]int64, error) {
 	all := make([]bus.Step, len(steps))
 	var sends []toQueue
 	weight, bytes := 0, int64(0)
