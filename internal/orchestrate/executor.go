@@ -10,6 +10,7 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/task"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
@@ -62,6 +63,8 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 // continuation records that an instance continued as new within one work item.
 type continuation struct {
 	times   int
+	actions int // of these executions, whose events are all sent at the end
+	bytes   int
 	version *wrapperspb.StringValue // of the next execution
 }
 
@@ -88,7 +91,7 @@ func (b *continuation) keepVersion(arrived []*protos.HistoryEvent) {
 // has no limit.
 const maxContinuations = 20
 
-// limitContinuations fails an instance that exceeds maxContinuations.
+// limitContinuations fails an instance that exceeds maxContinuations, or decides too much.
 func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
 		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
@@ -96,11 +99,17 @@ func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.Work
 		}
 		again, _ := x.continuations.LoadOrStore(resp.InstanceId, new(continuation))
 		// One goroutine at a time executes an item.
-		if b := again.(*continuation); b.times < maxContinuations {
-			b.times++
+		b := again.(*continuation)
+		b.times, b.actions, b.bytes = b.times+1, b.actions+len(resp.Actions), b.bytes+proto.Size(resp)
+		message := fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxContinuations)
+		switch {
+		case b.times > maxContinuations:
+		case b.actions > MaxHistoryEvents || b.bytes > maxHistoryBytes:
+			message = fmt.Sprintf("it decided more than %d things, or of more than %d bytes, without waiting for anything", MaxHistoryEvents, maxHistoryBytes)
+		default:
 			continue
 		}
-		return history.Failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxContinuations))
+		return history.Failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", message)
 	}
 	return resp
 }

@@ -143,7 +143,7 @@ func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, s
 		if m.TargetInstanceId == "" {
 			continue
 		}
-		e := received(m.HistoryEvent)
+		e := history.Received(m.HistoryEvent)
 		message := OrchestrationMessage{To: m.TargetInstanceId, Effect: EffectOf(e)}
 		switch started := e.GetExecutionStarted(); {
 		case started != nil:
@@ -167,19 +167,6 @@ func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, s
 		r.Messages = append(r.Messages, message)
 	}
 	return nil
-}
-
-// received converts an event that was sent into an event that is raised, as its receiver sees
-// it.
-func received(e *protos.HistoryEvent) *protos.HistoryEvent {
-	sent := e.GetEventSent()
-	if sent == nil {
-		return e
-	}
-	raised := history.NewEvent()
-	raised.Timestamp = e.Timestamp
-	raised.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: sent.Name, Input: sent.Input}}
-	return raised
 }
 
 // addStart makes the message start an instance. If an open instance has the id, the caller gets

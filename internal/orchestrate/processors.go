@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/dapr/durabletask-go/api/helpers"
 	"github.com/dapr/durabletask-go/api/protos"
@@ -117,12 +118,14 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 	if terminated != nil {
 		resp.Actions = withoutContinueAsNew(resp.Actions) // the termination must not be lost
 	}
+	sent := slices.Concat(wi.State.PendingMessages, history.Sent(resp.Actions)) // of executions before this one, too
 	applied, err := p.applier.Actions(wi.State, resp.CustomStatus, resp.Actions, helpers.TraceContextFromSpan(span), nil)
 	if err != nil {
 		return false, fmt.Errorf("carry out its decisions: %w", err)
 	}
 	wi.OutgoingHistory = applied.OutgoingHistory
 	if applied.ContinuedAsNew {
+		wi.State.PendingMessages = sent // the engine drops all that the execution asked for
 		return true, nil
 	}
 	if terminated == nil || runtimestate.IsCompleted(wi.State) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -212,6 +213,40 @@ func TestEventBetweenOrchestrations(t *testing.T) {
 		p.ends(t, "there", forebay.OrchestrationCompleted)
 		if got := p.types(t, "sender"); !strings.Contains(got, "EventSent EventSent EventSent") {
 			t.Errorf("the sender's history is %s", got)
+		}
+	})
+}
+
+// What an orchestrator sends in the turn in which it continues as new arrives, once.
+func TestEventsAreSentOnContinuingAsNew(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		p := run(t, where, orchestrate.Options{Remote: true})
+		w := p.remoteWorker(t)
+		p.start(t, orchestrate.StartRequest{Name: "remote", ID: "there"})
+		w.answer() // it waits
+		send := func(id int32, name string) *protos.WorkflowAction {
+			return &protos.WorkflowAction{Id: id, WorkflowActionType: &protos.WorkflowAction_SendEvent{SendEvent: &protos.SendEventAction{
+				Instance: &protos.WorkflowInstance{InstanceId: "there"}, Name: name, Data: wrapperspb.String("1")}}}
+		}
+		again := func() *protos.WorkflowAction {
+			return end(protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW)
+		}
+		p.start(t, orchestrate.StartRequest{Name: "sender", ID: "sender"})
+		// It continues twice in one work item. What it schedules then is cut off.
+		for _, actions := range [][]*protos.WorkflowAction{{send(0, "first"), schedule(1, "cut off"), again()}, {again(), send(0, "second")}, {send(0, "third"), completes}} {
+			if request := w.answer(actions...); request.GetInstanceId() != "sender" {
+				t.Fatalf("a work item of %s", request.GetInstanceId())
+			}
+		}
+		p.ends(t, "sender", forebay.OrchestrationCompleted)
+		var got []string
+		for _, e := range w.answer(completes).NewEvents {
+			if raised := e.GetEventRaised(); raised != nil {
+				got = append(got, raised.Name)
+			}
+		}
+		if want := []string{"first", "second", "third"}; !slices.Equal(got, want) {
+			t.Errorf("it was sent %v, want %v", got, want)
 		}
 	})
 }
