@@ -116,7 +116,7 @@ var mayImport = map[string][]string{
 	"internal/responses/bridge":        {"."},
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
-	"internal/servertest":              {".", "internal/modelsim", "internal/sleep", "server"},
+	"internal/servertest":              {".", "client", "internal/db/dbtest", "internal/modelsim", "internal/sleep", "server"},
 	"internal/sleep":                   {},
 	"internal/seal":                    {},
 	"internal/servicebus/atom":         {".", "internal/bus", "internal/bus/entity", "internal/limits", "internal/messaging", "internal/servicebus/auth"},
@@ -138,9 +138,12 @@ var mayImport = map[string][]string{
 	"internal/webhook":                 {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/limits", "internal/panics", "internal/queue", "internal/sleep"},
 	"internal/workflow":                {"."},
 	"server":                           {".", "internal/..."},
+	"server/admission":                 {},
 	"server/crash":                     {},
 	"server/dashboard":                 {},
 	"server/interop":                   {},
+	"server/interop/servicebus":        {},
+	"server/openai":                    {},
 }
 
 // inOutStandard are the parts of the standard library that do input or output. The root package

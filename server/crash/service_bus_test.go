@@ -307,4 +307,4 @@ type sdkProgram struct {
 	start func(r *busRecord, connection string, plain, ordered int) (stop func())
 }
 
-var sdkSources = filepath.Join("..", "interop", "testdata", "servicebus")
+var sdkSources = filepath.Join("..", "interop", "servicebus", "testdata", "servicebus")

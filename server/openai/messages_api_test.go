@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ const messagesStream = "event: message_start\ndata: {\"type\":\"message_start\",
 	"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
 
 // startMessages starts a server with a model of Anthropic's and one of OpenAI's.
-func startMessages(t *testing.T, u *upstream) *server.Server {
-	return start(t, server.Options{
+func startMessages(t *testing.T, u *servertest.Upstream) *server.Server {
+	return servertest.Start(t, server.Options{
 		Deployments: []server.Deployment{
 			{Name: "claude", Provider: server.ProviderAnthropic, Endpoint: u.URL, Model: "claude-real", APIKey: "sk-ant-up"},
 			{Name: "gpt", Provider: server.ProviderOpenAI, Endpoint: u.URL, Model: "real"},
@@ -39,7 +39,7 @@ func TestMessagesAPI(t *testing.T) {
 	t.Parallel()
 	const plain = `{ "id":"msg_2","type":"message","role":"assistant","model":"claude-real","content":[{"type":"text","text":"h\u00ef"}],"big":12345678901234567890,"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":3} }`
 	var got atomic.Pointer[http.Header]
-	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
 		header := r.Header.Clone()
 		got.Store(&header)
 		if r.URL.Path != "/v1/messages" {
@@ -59,12 +59,12 @@ func TestMessagesAPI(t *testing.T) {
 	request := `{ "model" : "%s", "max_tokens":100, "odd":{"z":1.50,"a":12345678901234567890}, "messages":[{"role":"user","content":"a"}]%s }`
 	for _, path := range []string{"/v1/messages", "/anthropic/v1/messages"} {
 		for _, name := range []string{"sonnet", "both"} {
-			resp, answer := post(t, s, path, fmt.Sprintf(request, name, ""), "X-Api-Key", "any", "Anthropic-Version", "2023-01-01", "X-Other", "not for it")
+			resp, answer := servertest.Post(t, s, path, fmt.Sprintf(request, name, ""), "X-Api-Key", "any", "Anthropic-Version", "2023-01-01", "X-Other", "not for it")
 			if resp.StatusCode != http.StatusOK || answer != plain || resp.Header.Get("Request-Id") != "req_up" {
 				t.Errorf("%s %s: %d %s", path, name, resp.StatusCode, answer)
 			}
-			if want := fmt.Sprintf(request, "claude-real", ""); u.body() != want {
-				t.Errorf("the provider got %s\nwant %s", u.body(), want)
+			if want := fmt.Sprintf(request, "claude-real", ""); u.Body() != want {
+				t.Errorf("the provider got %s\nwant %s", u.Body(), want)
 			}
 		}
 	}
@@ -72,12 +72,12 @@ func TestMessagesAPI(t *testing.T) {
 	if header.Get("Anthropic-Version") != "2023-01-01" || header.Get("X-Api-Key") != "sk-ant-up" || header.Get("X-Other") != "" {
 		t.Errorf("the provider got the headers %v", header)
 	}
-	resp, answer := post(t, s, "/v1/messages", fmt.Sprintf(request, "sonnet", `,"stream":true`), "Anthropic-Beta", "stream")
+	resp, answer := servertest.Post(t, s, "/v1/messages", fmt.Sprintf(request, "sonnet", `,"stream":true`), "Anthropic-Beta", "stream")
 	if resp.StatusCode != http.StatusOK || answer != messagesStream || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%d %q", resp.StatusCode, answer)
 	}
 	servertest.Eventually(t, time.Minute, func() error { // a call is recorded after its answer
-		jobs, err := over(t, s).List(t.Context())
+		jobs, err := servertest.Over(t, s).List(t.Context())
 		var input, output int64
 		for _, job := range jobs {
 			input, output = input+job.Usage.InputTokens, output+job.Usage.OutputTokens
@@ -94,7 +94,7 @@ func TestMessagesAPI(t *testing.T) {
 func TestMessagesAPIErrors(t *testing.T) {
 	t.Parallel()
 	const refusal = `{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: too large"},"request_id":"req_1"}`
-	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.Header.Get("Anthropic-Beta") {
 		case "refuse":
@@ -115,7 +115,7 @@ func TestMessagesAPIErrors(t *testing.T) {
 	const body = `{"model":"sonnet","max_tokens":5,"messages":[{"role":"user","content":"a"}]%s}`
 	fail := func(what string, status int, kind, path, body string, header ...string) string {
 		t.Helper()
-		resp, answer := post(t, s, path, body, header...)
+		resp, answer := servertest.Post(t, s, path, body, header...)
 		if e := gjson.Parse(answer); resp.StatusCode != status || e.Get("type").Str != "error" || e.Get("error.type").Str != kind || e.Get("error.message").Str == "" {
 			t.Errorf("%s: %d %s", what, resp.StatusCode, answer)
 		}
@@ -124,26 +124,26 @@ func TestMessagesAPIErrors(t *testing.T) {
 	if got := fail("refused", 400, "invalid_request_error", "/v1/messages", fmt.Sprintf(body, ""), "Anthropic-Beta", "refuse"); strings.TrimSpace(got) != refusal {
 		t.Errorf("the provider's refusal became %s", got)
 	}
-	before := u.calls.Load()
+	before := u.Calls.Load()
 	fail("overloaded", 529, "overloaded_error", "/v1/messages", fmt.Sprintf(body, ""), "Anthropic-Beta", "overload")
-	if n := u.calls.Load() - before; n != 3 {
+	if n := u.Calls.Load() - before; n != 3 {
 		t.Errorf("called %d times", n)
 	}
-	resp, answer := post(t, s, "/v1/messages", fmt.Sprintf(body, `,"stream":true`), "Anthropic-Beta", "break")
+	resp, answer := servertest.Post(t, s, "/v1/messages", fmt.Sprintf(body, `,"stream":true`), "Anthropic-Beta", "break")
 	if _, end, _ := strings.Cut(answer, "event: error\ndata: "); resp.StatusCode != http.StatusOK || gjson.Get(end, "error.type").Str != "api_error" {
 		t.Errorf("%d %q", resp.StatusCode, answer)
 	}
-	before = u.calls.Load()
+	before = u.Calls.Load()
 	fail("a model of OpenAI's", 400, "invalid_request_error", "/v1/messages", strings.Replace(fmt.Sprintf(body, ""), "sonnet", "chat", 1))
 	fail("an unknown model", 404, "not_found_error", "/v1/messages", strings.Replace(fmt.Sprintf(body, ""), "sonnet", "nix", 1))
 	fail("no JSON", 400, "invalid_request_error", "/v1/messages", "{")
 	fail("no such route", 404, "not_found_error", "/v1/messages/count_tokens", "{}")
 	fail("nor here", 404, "not_found_error", "/anthropic/v1/complete", "{}")
-	if u.calls.Load() != before {
+	if u.Calls.Load() != before {
 		t.Error("something was called")
 	}
 	// Anthropic's deployments take no requests of OpenAI's API.
-	if resp, answer := post(t, s, "/v1/chat/completions", fmt.Sprintf(body, "")); resp.StatusCode != 400 || gjson.Get(answer, "error.code").Str != "not_supported" {
+	if resp, answer := servertest.Post(t, s, "/v1/chat/completions", fmt.Sprintf(body, "")); resp.StatusCode != 400 || gjson.Get(answer, "error.code").Str != "not_supported" {
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package admission_test
 
 import (
 	"net/http"
@@ -17,13 +17,13 @@ import (
 // storage, and again after its input was edited.
 func TestLargeInputsAreReserved(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		model := startMetered(t, "east")
 		east := model.configured()
 		east[0].TokensPerMinute *= 10 // the pace holds nothing back
-		s := start(t, server.Options{Database: database, Blob: "file://" + filepath.ToSlash(t.TempDir()), Deployments: east,
+		s := servertest.Start(t, server.Options{Database: database, Blob: "file://" + filepath.ToSlash(t.TempDir()), Deployments: east,
 			Models: map[string]server.Model{"chat": server.InOrder("east")}})
-		r := over(t, s)
+		r := servertest.Over(t, s)
 		const prompt, first, second = 80_000, 700, 9000
 		large := func(output int) map[string]any {
 			return map[string]any{"messages": []any{map[string]any{"role": "user", "content": strings.Repeat("tide", prompt/4)}}, "max_tokens": output}

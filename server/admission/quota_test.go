@@ -1,22 +1,19 @@
 //go:build unix
 
-package server_test
+package admission_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -146,32 +143,18 @@ func meteredJob() map[string]any {
 		"messages": []any{map[string]any{"role": "user", "content": strings.Repeat("tide", 80)}}, "max_tokens": meteredCost - 80 - 3}}
 }
 
-func onServers(t *testing.T, f func(t *testing.T, database string)) {
-	t.Helper()
-	for _, engine := range []string{"sqlite", "postgres"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			database := ""
-			if engine == "postgres" {
-				database = dbtest.Postgres(t)
-			}
-			f(t, database)
-		})
-	}
-}
-
 // TestJobsWaitForTheQuota: more jobs than the quota allows wait without a lock and go as the quota
 // allows. None is refused, none loses an attempt and none comes late.
 func TestJobsWaitForTheQuota(t *testing.T) {
 	raced.Skip(t, raced.Waiting)
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		const jobs = strictHolds + 9
 		model := startStrict(t, "east")
-		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east")}})
-		r := over(t, s)
+		s := servertest.Start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east")}})
+		r := servertest.Over(t, s)
 		begun := time.Now()
-		ids := submitMany(t, r, jobs, meteredJob())
+		ids := servertest.SubmitMany(t, r, jobs, meteredJob())
 		model.await(t, meteredBurst)
 		var q forebay.QueueInfo
 		err := r.Get(t.Context(), "/v1/queues/default", &q)
@@ -218,15 +201,15 @@ func waitsForQuota(t *testing.T, r servertest.Remote, id string) {
 // minute.
 func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		const held = 600 // more than one look reads
 		model := startMetered(t, "east", "west")
 		o := server.Options{Database: database, Deployments: model.configured(),
 			Models:    map[string]server.Model{"chat": server.InOrder("east"), "other": server.InOrder("west")},
 			Tasks:     map[string]server.TaskOption{"ask-other": {Extends: "chat", Model: "other"}},
 			Functions: []forebay.Task{{Name: "count", Run: servertest.Functions["count"]}}}
-		r := over(t, start(t, o))
-		submitMany(t, r, held, meteredJob())
+		r := servertest.Over(t, servertest.Start(t, o))
+		servertest.SubmitMany(t, r, held, meteredJob())
 		model.await(t, meteredBurst)
 		for range 3 {
 			for _, task := range []string{"count", "ask-other"} {
@@ -287,28 +270,4 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	if lost > o.Queue.Concurrency {
 		t.Errorf("%d attempts were lost with one process of %d places", lost, o.Queue.Concurrency)
 	}
-}
-
-// submitMany submits one request so many times at once, and returns the jobs' IDs.
-func submitMany(t *testing.T, r servertest.Remote, n int, req map[string]any) (ids []string) {
-	t.Helper()
-	line, err := json.Marshal(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(client.Options{BaseURL: r.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var one forebay.SubmitRequest
-	if err := json.Unmarshal(line, &one); err != nil {
-		t.Fatal(err)
-	}
-	for result, err := range c.SubmitBulk(t.Context(), slices.Values(slices.Repeat([]forebay.SubmitRequest{one}, n))) {
-		if err != nil || result.Error != nil {
-			t.Fatal(err, result.Error)
-		}
-		ids = append(ids, result.Job.ID)
-	}
-	return ids
 }

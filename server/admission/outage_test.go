@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package admission_test
 
 import (
 	"net/http"
@@ -39,16 +39,16 @@ func (m *metered) faults(t *testing.T, script string) {
 func TestOutageOfAllDeployments(t *testing.T) {
 	raced.Skip(t, raced.Waiting)
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		const (
 			jobs   = 80 // more than the models take at once
 			places = 8
 			opens  = 10 // failures in a row
 		)
 		model := startStrict(t, "east", "west")
-		s := start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east", "west")},
+		s := servertest.Start(t, server.Options{Database: database, Deployments: model.configured(), Models: map[string]server.Model{"chat": server.InOrder("east", "west")},
 			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}})
-		r := over(t, s)
+		r := servertest.Over(t, s)
 		model.faults(t, "[{outage: true}]")
 		ids := make([]string, jobs)
 		for i := range ids {
@@ -118,7 +118,7 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	doors := []*metered{model.door("first"), model.door("second")}
 	var r servertest.Remote
 	for i := range doors {
-		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
+		r = servertest.Over(t, servertest.Start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
 			Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places, Retry: server.Retry{First: 100 * time.Millisecond}}}}))
 	}
 	model.faults(t, "[{outage: true}]")

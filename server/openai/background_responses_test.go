@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"encoding/json"
@@ -57,7 +57,7 @@ func TestBackgroundResponse(t *testing.T) {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}
 		// The stream of the request that makes it, and Go's way of asking for one.
-		_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"hello","background":true,"stream":true}`)
+		_, body = servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"hello","background":true,"stream":true}`)
 		if events = servertest.ReadStream(t, body); fmt.Sprint(events.Types) != fmt.Sprint(want) || events.Data[0]["response"].(map[string]any)["status"] != "queued" {
 			t.Errorf("%s", body)
 		}
@@ -74,7 +74,7 @@ func TestBackgroundResponse(t *testing.T) {
 		if err != nil || len(servertest.ReadStream(t, string(part)).Types) != 2 {
 			t.Errorf("%s %v", part, err)
 		}
-		if n := u.calls.Load(); n != 2 {
+		if n := u.Calls.Load(); n != 2 {
 			t.Errorf("%d calls", n)
 		}
 	})
@@ -85,7 +85,7 @@ func TestBackgroundResponse(t *testing.T) {
 func TestBackgroundResponseIsCancelled(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
 		called, left := make(chan struct{}, 2), make(chan struct{}, 2)
-		u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+		u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
 			servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
 			called <- struct{}{}
 			<-r.Context().Done()
@@ -99,7 +99,7 @@ func TestBackgroundResponseIsCancelled(t *testing.T) {
 			_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
 			streams <- body
 		}()
-		resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+id+`"}`)
+		resp, body := servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+id+`"}`)
 		refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_completed")
 		for range 2 {
 			resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
@@ -127,7 +127,7 @@ func TestBackgroundResponseIsCancelled(t *testing.T) {
 // A background response whose provider refuses it has failed, and is an answer like any other.
 func TestBackgroundResponseFails(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
-		u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"error":{"message":"no such thing","type":"invalid_request_error","param":null,"code":null}}`)
@@ -153,13 +153,13 @@ func TestBackgroundResponseFails(t *testing.T) {
 // response.
 func TestBackgroundResponseGoesOn(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
-		var u *upstream
-		u = startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
+		var u *servertest.Upstream
+		u = servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
 			if n == 1 {
 				servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"lost"}}]}`)
 				panic(http.ErrAbortHandler)
 			}
-			answerChat(w, u.body())
+			answerChat(w, u.Body())
 		})
 		s := startForwarding(t, u, func(o *server.Options) {
 			change(o)
@@ -202,11 +202,11 @@ func TestBackgroundResponseIsRepeated(t *testing.T) {
 		if again := created(t, s, body, "Idempotency-Key", "a")["id"]; again != keyed || keyed == third {
 			t.Error("a key made two responses")
 		}
-		resp, answer := post(t, s, "/v1/responses", strings.Replace(body, "hello", "other", 1), "Idempotency-Key", "a")
+		resp, answer := servertest.Post(t, s, "/v1/responses", strings.Replace(body, "hello", "other", 1), "Idempotency-Key", "a")
 		refusedWith(t, resp, answer, http.StatusBadRequest, "idempotency_mismatch")
 		ended(t, s, keyed)
 		servertest.Eventually(t, time.Minute, func() error {
-			if n := u.calls.Load(); n != 4 {
+			if n := u.Calls.Load(); n != 4 {
 				return fmt.Errorf("%d calls", n)
 			}
 			return nil
@@ -226,7 +226,7 @@ func TestResponseOfFiles(t *testing.T) {
 		t.Fatalf("%v", o)
 	}
 	for _, want := range []string{`"url":"data:image/png;base64,iVBORw0KGgo="`, `"file_data":"data:text/plain;base64,d29yZHM="`, `"filename":"b.txt"`} {
-		if sent := u.body(); !strings.Contains(sent, want) || strings.Contains(sent, "file_id") {
+		if sent := u.Body(); !strings.Contains(sent, want) || strings.Contains(sent, "file_id") {
 			t.Errorf("the provider got %s", sent)
 		}
 	}
@@ -236,7 +236,7 @@ func TestResponseOfFiles(t *testing.T) {
 		t.Errorf("%s", items)
 	}
 	created(t, s, `{"model":"chat","input":"and?","previous_response_id":"`+id+`"}`)
-	if sent := u.body(); !strings.Contains(sent, "iVBORw0KGgo=") {
+	if sent := u.Body(); !strings.Contains(sent, "iVBORw0KGgo=") {
 		t.Errorf("the provider got %s", sent)
 	}
 }
@@ -245,7 +245,7 @@ func TestResponseOfFiles(t *testing.T) {
 func TestLargeBackgroundResponse(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
 		word := strings.Repeat("word ", 20<<10)
-		u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			servertest.ChatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word), fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word),
 				`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, "[DONE]")
 		})
@@ -291,7 +291,7 @@ func TestLargeBackgroundResponse(t *testing.T) {
 // own numbers. What was begun before a break is closed.
 func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i, data := range []string{
 			`{"type":"response.created","sequence_number":0,"response":{"id":"resp_theirs","status":"in_progress"}}`,
@@ -331,9 +331,9 @@ func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 // Subscribers are told how background responses end, in the shape of OpenAI's webhooks.
 func TestEventsOfResponses(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
-		var u *upstream
-		u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
-			switch body := u.body(); {
+		var u *servertest.Upstream
+		u = servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+			switch body := u.Body(); {
 			case strings.Contains(body, "wait"):
 				<-r.Context().Done()
 			case strings.Contains(body, "fail"):

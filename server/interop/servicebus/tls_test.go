@@ -1,4 +1,4 @@
-package interop_test
+package servicebus_test
 
 import (
 	"context"
@@ -24,6 +24,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -57,7 +59,7 @@ func certificate(t *testing.T) (server.TLS, *tls.Config) {
 func TestServiceBusGoEncrypted(t *testing.T) {
 	t.Parallel()
 	files, trust := certificate(t)
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	database := "sqlite:" + dbtest.SQLite(t)
 	keys, err := server.OpenKeys(t.Context(), database)
 	must(t, keys, err)
 	owner, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeSend, forebay.ScopeListen, forebay.ScopeManage}, nil, forebay.Budget{})
@@ -67,7 +69,7 @@ func TestServiceBusGoEncrypted(t *testing.T) {
 	if err := keys.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := run(t, server.Options{Database: database, Listen: "127.0.0.1:0", TLS: files, ShutdownTimeout: time.Second, ServiceBus: server.ServiceBus{Listen: "127.0.0.1:0"}})
+	s := servertest.UntilEnd(t, server.Options{Database: database, Listen: "127.0.0.1:0", TLS: files, ShutdownTimeout: time.Second, ServiceBus: server.ServiceBus{Listen: "127.0.0.1:0"}})
 	address, _ := s.ServiceBusAddr(t.Context())
 	connection := func(key forebay.APIKey) string {
 		return "Endpoint=sb://" + address.String() + ";SharedAccessKeyName=" + key.ID + ";SharedAccessKey=" + key.Key

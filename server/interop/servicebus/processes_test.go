@@ -1,4 +1,4 @@
-package interop_test
+package servicebus_test
 
 import (
 	"testing"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server_test
+package admission_test
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 // Refusals by HTTP have a status, a code, the name of the limit and when to try again.
 func TestRefusalsAtLimits(t *testing.T) {
 	none, one := int64(0), int64(1)
-	s := start(t, server.Options{Tenants: map[string]server.Tenant{"acme": {Limits: forebay.TenantLimits{KeyRequests: &none, Topics: &one, WaitingJobs: &one}}}})
+	s := servertest.Start(t, server.Options{Tenants: map[string]server.Tenant{"acme": {Limits: forebay.TenantLimits{KeyRequests: &none, Topics: &one, WaitingJobs: &one}}}})
 	url := "http://" + s.Addr(t.Context()).String()
 	local, err := client.New(client.Options{BaseURL: url})
 	if err != nil {

@@ -1,4 +1,4 @@
-package interop_test
+package servicebus_test
 
 import (
 	"bufio"
@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -35,13 +37,9 @@ func compileJava(t *testing.T) javaProgram {
 	return javaProgram{classes + string(os.PathListSeparator) + jars}
 }
 
-// briefJava are options for what runs for seconds: the second compiler would take more time than
-// it saves.
-var briefJava = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
-
 // scenario prepares a run of the program, with options of Java's.
 func (p javaProgram) scenario(ctx context.Context, options []string, connection string, names ...string) *exec.Cmd {
-	args := slices.Concat(options, briefJava, []string{"-cp", p.classPath, "Program", connection})
+	args := slices.Concat(options, toolchain.BriefJava, []string{"-cp", p.classPath, "Program", connection})
 	return exec.CommandContext(ctx, "java", append(args, names...)...)
 }
 
@@ -184,7 +182,7 @@ func testJavaEncrypted(t *testing.T, java javaProgram) {
 	if out, err := exec.CommandContext(t.Context(), "keytool", "-importcert", "-noprompt", "-file", files.CertFile, "-keystore", store, "-storetype", "PKCS12", "-storepass", "changeit").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	database := "sqlite:" + dbtest.SQLite(t)
 	keys, err := server.OpenKeys(t.Context(), database)
 	must(t, keys, err)
 	owner, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeSend, forebay.ScopeListen, forebay.ScopeManage, forebay.ScopeSubmit}, nil, forebay.Budget{})
@@ -196,7 +194,7 @@ func testJavaEncrypted(t *testing.T, java javaProgram) {
 	for _, name := range []string{"plain", "settle", "tx", "from", "to"} {
 		queues[name] = server.MessageQueue{Tenant: "acme"}
 	}
-	s := run(t, server.Options{Database: database, Listen: "127.0.0.1:0", TLS: files, ShutdownTimeout: time.Second, ServiceBus: server.ServiceBus{Listen: "127.0.0.1:0"}, MessageQueues: queues,
+	s := servertest.UntilEnd(t, server.Options{Database: database, Listen: "127.0.0.1:0", TLS: files, ShutdownTimeout: time.Second, ServiceBus: server.ServiceBus{Listen: "127.0.0.1:0"}, MessageQueues: queues,
 		Topics: crowdedTopics()})
 	address, _ := s.ServiceBusAddr(t.Context())
 	_, port, _ := strings.Cut(address.String(), ":")

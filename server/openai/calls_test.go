@@ -1,4 +1,6 @@
-package server_test
+// Package openai_test calls the APIs of OpenAI and Anthropic of a whole server, whose provider a
+// test writes: calls, streams, sockets, responses, files and batches.
+package openai_test
 
 import (
 	"bufio"
@@ -7,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,46 +20,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// upstream is a provider whose answers a test writes.
-type upstream struct {
-	*httptest.Server
-	calls atomic.Int64
-	mu    sync.Mutex
-	last  []byte // body of the latest request
-}
-
-func startUpstream(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, n int64)) *upstream {
-	t.Helper()
-	u := &upstream{}
-	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		u.mu.Lock()
-		u.last = body
-		u.mu.Unlock()
-		answer(w, r, u.calls.Add(1))
-	}))
-	t.Cleanup(u.Close)
-	return u
-}
-
-func (u *upstream) body() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return string(u.last)
-}
-
-// plainAnswer is an answer with what no struct of ours would keep.
-const plainAnswer = `{ "id":"chatcmpl-1","object":"chat.completion","created":1,"model":"real","big":12345678901234567890,
- "choices":[{"index":0,"message":{"role":"assistant","content":"h\u00ef","odd":[1.0,1e2]},"finish_reason":"stop"}],
- "usage":{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18} }`
-
-func answerPlainly(w http.ResponseWriter, _ *http.Request, _ int64) {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, plainAnswer)
-}
-
 // startForwarding starts a server whose models that upstream serves.
-func startForwarding(t *testing.T, u *upstream, change func(*server.Options)) *server.Server {
+func startForwarding(t *testing.T, u *servertest.Upstream, change func(*server.Options)) *server.Server {
 	t.Helper()
 	o := server.Options{
 		Deployments:     []server.Deployment{{Name: "up", Provider: server.ProviderOpenAI, Endpoint: u.URL, Model: "real", APIKey: "sk-up"}},
@@ -68,35 +30,7 @@ func startForwarding(t *testing.T, u *upstream, change func(*server.Options)) *s
 	if change != nil {
 		change(&o)
 	}
-	return start(t, o)
-}
-
-// post makes a call of OpenAI's API.
-func post(t *testing.T, s *server.Server, path, body string, headers ...string) (*http.Response, string) {
-	t.Helper()
-	return send(t, s, http.MethodPost, path, body, append([]string{"Content-Type", "application/json"}, headers...)...)
-}
-
-// send makes a request and reads the whole answer.
-func send(t *testing.T, s *server.Server, method, path, body string, headers ...string) (*http.Response, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr(t.Context()).String()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(answer)
+	return servertest.Start(t, o)
 }
 
 // refusedWith fails unless an answer is an error of OpenAI's shape with that status and code.
@@ -127,7 +61,7 @@ const hello = `{"model":"chat","messages":[{"role":"user","content":"hello"}]}`
 func callJobs(t *testing.T, s *server.Server) []forebay.Job {
 	t.Helper()
 	var page forebay.Page[forebay.Job]
-	if err := over(t, s).Get(t.Context(), "/v1/jobs?limit=100", &page); err != nil {
+	if err := servertest.Over(t, s).Get(t.Context(), "/v1/jobs?limit=100", &page); err != nil {
 		t.Fatal(err)
 	}
 	return page.Items
@@ -137,15 +71,15 @@ func callJobs(t *testing.T, s *server.Server) []forebay.Job {
 // it is. What it used is recorded, and no word of it.
 func TestOpenAICallIsByteTrue(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, answerPlainly)
+	u := servertest.StartUpstream(t, servertest.AnswerPlainly)
 	s := startForwarding(t, u, nil)
 	const body = `{ "z":1, "messages":[{"role":"user","content":"\u0068ello","x":18446744073709551616}], "model" : "chat","seed":1.0,"model2":null }`
-	resp, answer := post(t, s, "/v1/chat/completions", body)
-	if resp.StatusCode != http.StatusOK || answer != plainAnswer || resp.Header.Get("Content-Type") != "application/json" {
+	resp, answer := servertest.Post(t, s, "/v1/chat/completions", body)
+	if resp.StatusCode != http.StatusOK || answer != servertest.PlainAnswer || resp.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, answer)
 	}
-	if want := strings.Replace(body, `"model" : "chat"`, `"model" : "real"`, 1); u.body() != want {
-		t.Errorf("the provider got %s", u.body())
+	if want := strings.Replace(body, `"model" : "chat"`, `"model" : "real"`, 1); u.Body() != want {
+		t.Errorf("the provider got %s", u.Body())
 	}
 	servertest.Eventually(t, time.Minute, func() error {
 		list := callJobs(t, s)
@@ -162,7 +96,7 @@ func TestOpenAICallIsByteTrue(t *testing.T) {
 // A provider that turns calls away is asked again, and its client sees nothing of it.
 func TestOpenAICallWaitsForQuota(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 		switch n {
 		case 1:
 			w.Header().Set("Retry-After-Ms", "50")
@@ -171,15 +105,15 @@ func TestOpenAICallWaitsForQuota(t *testing.T) {
 		case 2:
 			w.WriteHeader(http.StatusInternalServerError)
 		default:
-			answerPlainly(w, r, n)
+			servertest.AnswerPlainly(w, r, n)
 		}
 	})
 	s := startForwarding(t, u, nil)
-	if resp, answer := post(t, s, "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != plainAnswer {
+	if resp, answer := servertest.Post(t, s, "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != servertest.PlainAnswer {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
 	servertest.Eventually(t, time.Minute, func() error {
-		attempts, err := over(t, s).Attempts(t.Context(), callJobs(t, s)[0].ID)
+		attempts, err := servertest.Over(t, s).Attempts(t.Context(), callJobs(t, s)[0].ID)
 		if err != nil || len(attempts) != 3 || attempts[2].Outcome != forebay.OutcomeSucceeded {
 			return fmt.Errorf("attempts: %+v %w", attempts, err)
 		}
@@ -190,16 +124,16 @@ func TestOpenAICallWaitsForQuota(t *testing.T) {
 // A call that cannot be made in time is refused with a real 429, and its job is cancelled.
 func TestOpenAICallIsRefusedInTime(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, answerPlainly)
+	u := servertest.StartUpstream(t, servertest.AnswerPlainly)
 	s := startForwarding(t, u, nil)
 	operate := func(what string) {
-		if _, err := over(t, s).Do(t.Context(), http.MethodPost, "/v1/"+what, nil, nil, nil); err != nil {
+		if _, err := servertest.Over(t, s).Do(t.Context(), http.MethodPost, "/v1/"+what, nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	operate("queues/calls/pause")
 	began := time.Now()
-	resp, answer := post(t, s, "/v1/chat/completions", hello, "X-Stainless-Timeout", "1")
+	resp, answer := servertest.Post(t, s, "/v1/chat/completions", hello, "X-Stainless-Timeout", "1")
 	refusedWith(t, resp, answer, http.StatusServiceUnavailable, "paused")
 	if took := time.Since(began); took < 400*time.Millisecond {
 		t.Errorf("after %v", took)
@@ -209,11 +143,11 @@ func TestOpenAICallIsRefusedInTime(t *testing.T) {
 	}
 	operate("queues/calls/resume")
 	operate("deployments/up/pause")
-	resp, answer = post(t, s, "/v1/chat/completions", hello, "X-Stainless-Read-Timeout", "0.5")
+	resp, answer = servertest.Post(t, s, "/v1/chat/completions", hello, "X-Stainless-Read-Timeout", "0.5")
 	if resp.StatusCode < 429 || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, answer)
 	}
-	if n := u.calls.Load(); n != 0 {
+	if n := u.Calls.Load(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -224,7 +158,7 @@ func TestOpenAIClientLeaves(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprint("stream ", streams), func(t *testing.T) {
 			called, left := make(chan struct{}, 1), make(chan struct{}, 1)
-			u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+			u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
 				if streams {
 					w.Header().Set("Content-Type", "text/event-stream")
 					_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n")
@@ -276,7 +210,7 @@ func TestOpenAIClientLeaves(t *testing.T) {
 				}
 				return nil
 			})
-			if n := u.calls.Load(); n != 1 {
+			if n := u.Calls.Load(); n != 1 {
 				t.Errorf("%d calls", n)
 			}
 		})
@@ -286,14 +220,14 @@ func TestOpenAIClientLeaves(t *testing.T) {
 // A stream that breaks in the middle ends with an error event, and is not made again.
 func TestOpenAIStreamIsCut(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	})
 	s := startForwarding(t, u, nil)
-	resp, answer := post(t, s, "/v1/chat/completions", strings.Replace(hello, "{", `{"stream":true,`, 1))
+	resp, answer := servertest.Post(t, s, "/v1/chat/completions", strings.Replace(hello, "{", `{"stream":true,`, 1))
 	if resp.StatusCode != http.StatusOK || !strings.HasSuffix(answer, "\n\n") || strings.Contains(answer, "[DONE]") {
 		t.Fatalf("%d %q", resp.StatusCode, answer)
 	}
@@ -307,7 +241,7 @@ func TestOpenAIStreamIsCut(t *testing.T) {
 		}
 		return nil
 	})
-	if n := u.calls.Load(); n != 1 {
+	if n := u.Calls.Load(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -317,7 +251,7 @@ func TestOpenAIStreamIsCut(t *testing.T) {
 func TestOpenAICallFails(t *testing.T) {
 	t.Parallel()
 	const refusal = `{"error":{"message":"no such parameter","type":"invalid_request_error","param":"logit_bias","code":"unknown_parameter","extra":1}}`
-	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(r.URL.Path, "embeddings") {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -330,11 +264,11 @@ func TestOpenAICallFails(t *testing.T) {
 	s := startForwarding(t, u, func(o *server.Options) {
 		o.Queues = map[string]server.Queue{server.CallsQueue: {Retry: server.Retry{Attempts: 3, First: 10 * time.Millisecond, Max: 20 * time.Millisecond}}}
 	})
-	resp, answer := post(t, s, "/v1/chat/completions", hello)
-	if answer != refusal || resp.StatusCode != http.StatusBadRequest || u.calls.Load() != 1 {
-		t.Errorf("%d %s, %d calls", resp.StatusCode, answer, u.calls.Load())
+	resp, answer := servertest.Post(t, s, "/v1/chat/completions", hello)
+	if answer != refusal || resp.StatusCode != http.StatusBadRequest || u.Calls.Load() != 1 {
+		t.Errorf("%d %s, %d calls", resp.StatusCode, answer, u.Calls.Load())
 	}
-	resp, answer = post(t, s, "/openai/deployments/embedding/embeddings?api-version=2024-10-21", `{"input":"x"}`, "Api-Key", "anything")
+	resp, answer = servertest.Post(t, s, "/openai/deployments/embedding/embeddings?api-version=2024-10-21", `{"input":"x"}`, "Api-Key", "anything")
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-Should-Retry") != "false" || !strings.Contains(answer, "overloaded") {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, answer)
 	}
@@ -344,7 +278,7 @@ func TestOpenAICallFails(t *testing.T) {
 		}
 	}
 	var info forebay.QueueInfo
-	if err := over(t, s).Get(t.Context(), "/v1/queues/"+server.CallsQueue, &info); err != nil || info.DeadLetter != 0 || info.Active != 0 {
+	if err := servertest.Over(t, s).Get(t.Context(), "/v1/queues/"+server.CallsQueue, &info); err != nil || info.DeadLetter != 0 || info.Active != 0 {
 		t.Errorf("%+v %v", info, err)
 	}
 }
@@ -352,7 +286,7 @@ func TestOpenAICallFails(t *testing.T) {
 // Everything that is wrong with a request is told in OpenAI's shape.
 func TestOpenAIBadRequests(t *testing.T) {
 	t.Parallel()
-	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
 	for _, test := range []struct {
 		path, body string
 		status     int
@@ -369,11 +303,11 @@ func TestOpenAIBadRequests(t *testing.T) {
 		{"/v1/models", `{}`, 405, "method_not_allowed"},
 		{"/v1/embeddings", `{"model":"embedding","input":"` + strings.Repeat("x", forebay.DefaultMaxInputBytes+1) + `"}`, 413, "payload_too_large"},
 	} {
-		resp, answer := post(t, s, test.path, test.body)
+		resp, answer := servertest.Post(t, s, test.path, test.body)
 		t.Run(test.path, func(t *testing.T) { refusedWith(t, resp, answer, test.status, test.code) })
 	}
 	// A key that nobody knows is as good as none where the server needs none.
-	if resp, answer := post(t, s, "/v1/chat/completions", hello, "Authorization", "Bearer sk-anything"); resp.StatusCode != http.StatusOK {
+	if resp, answer := servertest.Post(t, s, "/v1/chat/completions", hello, "Authorization", "Bearer sk-anything"); resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
 }
@@ -381,7 +315,7 @@ func TestOpenAIBadRequests(t *testing.T) {
 // Where processes share a database, each answers the clients that it has.
 func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, answerPlainly)
+	u := servertest.StartUpstream(t, servertest.AnswerPlainly)
 	database := dbtest.Postgres(t)
 	servers := []*server.Server{}
 	for range 2 {
@@ -390,7 +324,7 @@ func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 	var clients sync.WaitGroup
 	for i := range 40 {
 		clients.Go(func() {
-			if resp, answer := post(t, servers[i%2], "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != plainAnswer {
+			if resp, answer := servertest.Post(t, servers[i%2], "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != servertest.PlainAnswer {
 				t.Errorf("%d %s", resp.StatusCode, answer)
 			}
 		})
@@ -400,8 +334,8 @@ func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 	for _, job := range callJobs(t, servers[0]) {
 		queues[job.Queue]++
 	}
-	if queues["calls"] != 20 || u.calls.Load() != 40 {
-		t.Errorf("%v, %d calls", queues, u.calls.Load())
+	if queues["calls"] != 20 || u.Calls.Load() != 40 {
+		t.Errorf("%v, %d calls", queues, u.Calls.Load())
 	}
 }
 
@@ -410,8 +344,8 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 	t.Parallel()
 	ends := make(chan string, 1)
 	t.Run("until it stops", func(t *testing.T) {
-		s := startForwarding(t, startUpstream(t, answerPlainly), nil)
-		if _, err := over(t, s).Do(t.Context(), http.MethodPost, "/v1/queues/calls/pause", nil, nil, nil); err != nil {
+		s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
+		if _, err := servertest.Over(t, s).Do(t.Context(), http.MethodPost, "/v1/queues/calls/pause", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		address := "http://" + s.Addr(t.Context()).String() + "/v1/chat/completions"
@@ -439,10 +373,10 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 
 // The queue of calls is not for the jobs of clients: their 202 promises that they are on disk.
 func TestJobsAreNotTakenIntoTheQueueOfCalls(t *testing.T) {
-	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
 	for _, job := range []string{`"task":"chat","input":"hello"`, `"task":"batch:/v1/chat/completions:chat","input":{"model":"chat","messages":[]}`,
 		`"task":"/v1/responses/background:chat","input":{"response":"resp_00000000000000000000000000"}`} {
-		resp, body := post(t, s, "/v1/jobs", `{"queue":"calls",`+job+`}`)
+		resp, body := servertest.Post(t, s, "/v1/jobs", `{"queue":"calls",`+job+`}`)
 		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "only for calls whose clients wait") {
 			t.Errorf("%s: %s %s", job, resp.Status, body)
 		}
@@ -452,9 +386,9 @@ func TestJobsAreNotTakenIntoTheQueueOfCalls(t *testing.T) {
 // Prompts and answers are kept only if that is configured.
 func TestOpenAIBodiesAreKeptIfConfigured(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) { o.OpenAI.KeepBodies = keep })
+		s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), func(o *server.Options) { o.OpenAI.KeepBodies = keep })
 		const asked = `{"model":"chat","seed":12345678901234567890,"messages":[{"role":"user","content":"hello"}]}`
-		resp, answer := post(t, s, "/v1/chat/completions", asked)
+		resp, answer := servertest.Post(t, s, "/v1/chat/completions", asked)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.Status, answer)
 		}
@@ -466,7 +400,7 @@ func TestOpenAIBodiesAreKeptIfConfigured(t *testing.T) {
 			return nil
 		})
 		var result json.RawMessage
-		if err := over(t, s).Get(t.Context(), "/v1/jobs/"+job.ID+"/result", &result); err != nil {
+		if err := servertest.Over(t, s).Get(t.Context(), "/v1/jobs/"+job.ID+"/result", &result); err != nil {
 			t.Fatal(err)
 		}
 		want := "null"

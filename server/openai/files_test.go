@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -60,7 +60,7 @@ func formOf(t *testing.T, fields ...field) (body *bytes.Buffer, contentType stri
 func upload(t *testing.T, s *server.Server, path string, headers []string, fields ...field) (*http.Response, string) {
 	t.Helper()
 	body, contentType := formOf(t, fields...)
-	return post(t, s, path, body.String(), append([]string{"Content-Type", contentType}, headers...)...)
+	return servertest.Post(t, s, path, body.String(), append([]string{"Content-Type", contentType}, headers...)...)
 }
 
 // uploaded is upload of what is accepted.
@@ -76,13 +76,13 @@ func uploaded(t *testing.T, s *server.Server, headers []string, fields ...field)
 // asked makes a request of OpenAI's API without a body.
 func asked(t *testing.T, s *server.Server, method, path string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	return send(t, s, method, path, "", headers...)
+	return servertest.Ask(t, s, method, path, "", headers...)
 }
 
 // Fields may come in any order, before or after the file, and the content comes back exactly.
 func TestFilesInAnyOrder(t *testing.T) {
 	t.Parallel()
-	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
 	content := "{\"a\":1}\r\n\xff\x00\xef\xbb\xbf" + strings.Repeat("0123456789", 20_000)
 	file, purpose := field{"file", content, "lines.jsonl"}, field{"purpose", "batch", ""}
 	anchor, seconds := field{"expires_after[anchor]", "created_at", ""}, field{"expires_after[seconds]", "7200", ""}
@@ -111,7 +111,7 @@ func TestFilesInAnyOrder(t *testing.T) {
 // What is wrong with a form is refused in OpenAI's shape, and nothing is stored.
 func TestFilesRefused(t *testing.T) {
 	t.Parallel()
-	s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) { o.OpenAI = server.OpenAI{MaxFileBytes: 5000, MaxBatchBytes: 1000} })
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), func(o *server.Options) { o.OpenAI = server.OpenAI{MaxFileBytes: 5000, MaxBatchBytes: 1000} })
 	file, purpose := field{"file", "x", "f"}, field{"purpose", "batch", ""}
 	for _, bad := range []struct {
 		fields []field
@@ -137,7 +137,7 @@ func TestFilesRefused(t *testing.T) {
 		}
 	}
 	for _, contentType := range []string{"application/json", "multipart/form-data", "multipart/form-data; boundary=x"} {
-		if resp, body := post(t, s, "/v1/files", "--y\r\nnonsense", "Content-Type", contentType); resp.StatusCode != 400 || !strings.Contains(body, `"error"`) {
+		if resp, body := servertest.Post(t, s, "/v1/files", "--y\r\nnonsense", "Content-Type", contentType); resp.StatusCode != 400 || !strings.Contains(body, `"error"`) {
 			t.Errorf("%s: %d %s", contentType, resp.StatusCode, body)
 		}
 	}
@@ -159,7 +159,7 @@ func TestFilesRefused(t *testing.T) {
 // A repeat of a request makes no second file: by its key, or when an SDK says that it repeats.
 func TestFilesAreMadeOnce(t *testing.T) {
 	t.Parallel()
-	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
 	file, purpose := field{"file", "x", "f"}, field{"purpose", "vision", ""}
 	first := uploaded(t, s, []string{"X-Stainless-Retry-Count", "0"}, file, purpose)
 	if again := uploaded(t, s, []string{"X-Stainless-Retry-Count", "1"}, purpose, file); again.ID != first.ID {
@@ -176,32 +176,17 @@ func TestFilesAreMadeOnce(t *testing.T) {
 	refusedWith(t, resp, body, http.StatusBadRequest, "idempotency_mismatch")
 }
 
-// keyFor makes a key beside a server.
-func keyFor(t *testing.T, database, tenant string, scopes ...forebay.Scope) string {
-	t.Helper()
-	keys, err := server.OpenKeys(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keys.Close()
-	made, err := keys.Create(t.Context(), tenant, scopes, nil, forebay.Budget{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made.Key
-}
-
 // One tenant's files are not another's, and neither stores more than it may.
 func TestFilesOfTenants(t *testing.T) {
 	t.Parallel()
 	few, bytes := int64(2), int64(3000)
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
-	s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) {
+	database := "sqlite:" + dbtest.SQLite(t)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), func(o *server.Options) {
 		o.Database = database
 		o.Tenants = map[string]server.Tenant{"acme": {Limits: forebay.TenantLimits{Files: &few, StoredBytes: &bytes}}}
 	})
 	auth := func(tenant string, scopes ...forebay.Scope) []string {
-		return []string{"Authorization", "Bearer " + keyFor(t, database, tenant, scopes...)}
+		return []string{"Authorization", "Bearer " + servertest.Key(t, database, tenant, scopes...)}
 	}
 	both := []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}
 	acme, other, reader := auth("acme", both...), auth("other", both...), auth("acme", forebay.ScopeRead)
@@ -262,7 +247,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // A large file goes through without being held in memory.
 func TestFilesAreStreamed(t *testing.T) {
-	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
 	const size = 64 << 20
 	var sent atomic.Int64
 	body := &endless{strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n"), size,

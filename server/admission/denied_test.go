@@ -1,18 +1,18 @@
 //go:build unix
 
-package server_test
+package admission_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
@@ -63,14 +63,14 @@ func awaitDenied(t *testing.T, r servertest.Remote, name, why string) {
 // used again when they say so.
 func TestRouteOutlivesARevokedKey(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		east, west := modelsim.StartTest(turnedAway(http.StatusUnauthorized, "invalid_api_key")), modelsim.StartTest(nil)
 		t.Cleanup(east.Close)
 		t.Cleanup(west.Close)
-		r := over(t, start(t, routed(database, map[string]*modelsim.TestServer{"east": east, "west": west})))
+		r := servertest.Over(t, servertest.Start(t, routed(database, map[string]*modelsim.TestServer{"east": east, "west": west})))
 		succeed := func(n int) {
 			t.Helper()
-			for _, id := range submitMany(t, r, n, servertest.Chat("hello")) {
+			for _, id := range servertest.SubmitMany(t, r, n, servertest.Chat("hello")) {
 				job, attempts := r.MustAwait(t, id)
 				if job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
 					t.Errorf("%s after %d attempts that were charged, of %+v", job.Status, job.Attempt, attempts)
@@ -132,9 +132,9 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 // server, which may have another key, makes one call try at once.
 func TestJobsWaitForCredit(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		if database == "" {
-			database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+			database = "sqlite:" + dbtest.SQLite(t)
 		}
 		const jobs = 30
 		model := modelsim.StartTest(turnedAway(http.StatusTooManyRequests, "insufficient_quota"))
@@ -142,8 +142,8 @@ func TestJobsWaitForCredit(t *testing.T) {
 		o := routed(database, map[string]*modelsim.TestServer{"east": model})
 		var ids []string
 		t.Run("no credit", func(t *testing.T) {
-			r := over(t, start(t, o))
-			ids = submitMany(t, r, jobs, servertest.Chat("hello"))
+			r := servertest.Over(t, servertest.Start(t, o))
+			ids = servertest.SubmitMany(t, r, jobs, servertest.Chat("hello"))
 			awaitDenied(t, r, "east", "insufficient_quota")
 			servertest.Eventually(t, time.Minute, func() error {
 				all, err := r.List(t.Context())
@@ -163,7 +163,7 @@ func TestJobsWaitForCredit(t *testing.T) {
 		})
 		model.Decide(nil)
 		t.Run("credit", func(t *testing.T) {
-			r := over(t, start(t, o))
+			r := servertest.Over(t, servertest.Start(t, o))
 			for _, id := range ids {
 				if job, attempts := r.MustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 {
 					t.Errorf("%s after attempts %v", job.Status, servertest.Outcomes(attempts))
@@ -179,7 +179,7 @@ func TestJobsWaitForCredit(t *testing.T) {
 func TestTurnedAwayByEveryProvider(t *testing.T) {
 	t.Parallel()
 	reasons := map[string]modelsim.Denial{"openai": modelsim.Unauthorized, "azure": modelsim.InsufficientQuota, "anthropic": modelsim.NotFound}
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		const jobs = 2 * deniedPlaces // of each
 		model := startModel(t, func(d *modelsim.Deployment) {
 			d.TokensPerMinute, d.RequestsPerMinute = 0, 0
@@ -195,10 +195,10 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 		for name := range reasons {
 			o.Models[name], o.Tasks["ask-"+name] = server.InOrder(name), server.TaskOption{Extends: "chat", Model: name}
 		}
-		r := over(t, start(t, o))
+		r := servertest.Over(t, servertest.Start(t, o))
 		var ids []string
 		for name := range reasons {
-			ids = append(ids, submitMany(t, r, jobs, map[string]any{"task": "ask-" + name, "input": "hello"})...)
+			ids = append(ids, servertest.SubmitMany(t, r, jobs, map[string]any{"task": "ask-" + name, "input": "hello"})...)
 		}
 		for name, why := range reasons {
 			awaitDenied(t, r, name, string(why))
@@ -242,7 +242,7 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 // After three in a row it counts as the deployment's, and the others wait.
 func TestDoubtfulRefusals(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
 		model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
 			if c.Marker == "bad" {
 				return modelsim.Reply{Status: http.StatusForbidden}
@@ -252,7 +252,7 @@ func TestDoubtfulRefusals(t *testing.T) {
 		t.Cleanup(model.Close)
 		o := routed(database, map[string]*modelsim.TestServer{"east": model})
 		o.Queues[forebay.DefaultQueue] = server.Queue{Concurrency: 1}
-		r := over(t, start(t, o))
+		r := servertest.Over(t, servertest.Start(t, o))
 		for range 4 {
 			bad, good := r.Send(t, "bad"), r.Send(t, "good")
 			if job, _ := r.MustAwait(t, bad.ID); job.Status != forebay.StatusFailed || job.Error == nil || job.Error.Code != "unauthorized" {
@@ -264,7 +264,7 @@ func TestDoubtfulRefusals(t *testing.T) {
 		}
 		const jobs, lost = 10, 2
 		model.Decide(turnedAway(http.StatusForbidden, ""))
-		ids := submitMany(t, r, jobs, servertest.Chat("hello"))
+		ids := servertest.SubmitMany(t, r, jobs, servertest.Chat("hello"))
 		awaitDenied(t, r, "east", "unauthorized")
 		model.Decide(nil)
 		if _, err := r.Do(t.Context(), http.MethodPost, "/v1/deployments/east/resume", nil, nil, nil); err != nil {

@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"context"
@@ -106,7 +106,7 @@ const sayHello = `{"type":"response.create","model":"chat","store":false,"input"
 // Responses are made over a WebSocket as over HTTP, and one that is not stored can be gone on from
 // on its connection alone.
 func TestResponsesOverWebSocket(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		t.Parallel()
 		s, u := startBridging(t, func(o *server.Options) { o.Database = database })
 		c := converse(t, s)
@@ -122,7 +122,7 @@ func TestResponsesOverWebSocket(t *testing.T) {
 			return nil
 		})
 		second := c.turn(`{"type":"response.create","model":"chat","store":false,"previous_response_id":"` + id + `","input":"and now"}`)
-		if said := gjson.Get(u.body(), "messages.#.content").Raw; said != `["hello","hï there","and now"]` || second.Get("response.previous_response_id").Str != id {
+		if said := gjson.Get(u.Body(), "messages.#.content").Raw; said != `["hello","hï there","and now"]` || second.Get("response.previous_response_id").Str != id {
 			t.Error(said, second.Raw)
 		}
 		// Only the latest one can be gone on from.
@@ -130,29 +130,29 @@ func TestResponsesOverWebSocket(t *testing.T) {
 		second = c.turn(sayHello)
 		id = second.Get("response.id").Str
 		converse(t, s).refused(`{"type":"response.create","model":"chat","previous_response_id":"`+id+`","input":"x"}`, 400, "previous_response_not_found")
-		if resp, answer := send(t, s, http.MethodGet, "/v1/responses/"+id, ""); resp.StatusCode != http.StatusNotFound {
+		if resp, answer := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id, ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("it is stored: %s", answer)
 		}
 		// One that is stored after one that is not has all that was said.
 		stored := c.turn(`{"type":"response.create","model":"chat","previous_response_id":"` + id + `","input":"keep it"}`).Get("response.id").Str
-		_, answer := send(t, s, http.MethodGet, "/v1/responses/"+stored+"/input_items?order=asc", "")
+		_, answer := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+stored+"/input_items?order=asc", "")
 		if said := gjson.Get(answer, "data.#.content.0.text").Raw; said != `["hello","hï there","keep it"]` {
 			t.Error(answer)
 		}
-		if resp, answer := post(t, s, "/v1/responses", `{"model":"chat","previous_response_id":"`+stored+`","input":"over HTTP"}`); resp.StatusCode != http.StatusOK || gjson.Get(u.body(), "messages.#").Int() != 5 {
-			t.Error(answer, u.body())
+		if resp, answer := servertest.Post(t, s, "/v1/responses", `{"model":"chat","previous_response_id":"`+stored+`","input":"over HTTP"}`); resp.StatusCode != http.StatusOK || gjson.Get(u.Body(), "messages.#").Int() != 5 {
+			t.Error(answer, u.Body())
 		}
 		if e := c.turn(`{"type":"response.create","model":"chat","previous_response_id":"` + stored + `","stream_id":"a.1","input":"again"}`); e.Get("stream_id").Str != "a.1" || e.Get("type").Str != "response.completed" {
 			t.Error(e.Raw)
 		}
 		// A warm-up calls no model.
-		calls := u.calls.Load()
+		calls := u.Calls.Load()
 		warm := c.turn(`{"type":"response.create","model":"chat","generate":false,"instructions":"Be kind.","input":"the rules"}`)
-		if u.calls.Load() != calls || warm.Get("response.output.#").Int() != 0 || warm.Get("response.store").Raw != "false" { // it is not stored, though it may be
+		if u.Calls.Load() != calls || warm.Get("response.output.#").Int() != 0 || warm.Get("response.store").Raw != "false" { // it is not stored, though it may be
 			t.Error(warm.Raw)
 		}
 		c.turn(`{"type":"response.create","model":"chat","previous_response_id":"` + warm.Get("response.id").Str + `","input":"go"}`)
-		if said := gjson.Get(u.body(), "messages.#.content").Raw; said != `["the rules","go"]` {
+		if said := gjson.Get(u.Body(), "messages.#.content").Raw; said != `["the rules","go"]` {
 			t.Error(said)
 		}
 		// A turn that fails ends the chain.
@@ -166,7 +166,7 @@ func TestResponsesOverWebSocket(t *testing.T) {
 func TestWebSocketRefusals(t *testing.T) {
 	t.Parallel()
 	const limit = 100_000
-	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"error":{"message":"no","type":"invalid_request_error","code":"odd"}}`)
 	})
@@ -202,9 +202,9 @@ func TestWebSocketRefusals(t *testing.T) {
 			t.Error(resp, err)
 		}
 	}
-	resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade") // without the rest of a handshake
+	resp, answer := servertest.Ask(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade") // without the rest of a handshake
 	refusedWith(t, resp, answer, http.StatusBadRequest, "invalid_handshake")
-	if resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", "h2c", "Connection", "Upgrade"); resp.StatusCode != http.StatusOK || gjson.Get(answer, "object").Str != "list" {
+	if resp, answer := servertest.Ask(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", "h2c", "Connection", "Upgrade"); resp.StatusCode != http.StatusOK || gjson.Get(answer, "object").Str != "list" {
 		t.Errorf("an offer of HTTP/2: %d %s", resp.StatusCode, answer)
 	}
 	poor := startForwarding(t, u, func(o *server.Options) {
@@ -235,10 +235,10 @@ func streaming(end <-chan struct{}, how chan<- error) func(w http.ResponseWriter
 // A client that leaves, politely or not, ends the call at the provider. So does the end of its
 // key.
 func TestWebSocketEnds(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		t.Parallel()
 		how := make(chan error, 8)
-		u := startUpstream(t, streaming(nil, how))
+		u := servertest.StartUpstream(t, streaming(nil, how))
 		s := startForwarding(t, u, func(o *server.Options) { o.Database = database })
 		url := "http://" + s.Addr(t.Context()).String()
 		local, err := client.New(client.Options{BaseURL: url})
@@ -278,7 +278,7 @@ func TestWebSocketEnds(t *testing.T) {
 				t.Fatalf("%s: the call goes on", what)
 			}
 			servertest.Eventually(t, time.Minute, func() error {
-				_, jobs := send(t, s, http.MethodGet, "/v1/jobs?limit=1", "", "Authorization", "Bearer "+master.Key)
+				_, jobs := servertest.Ask(t, s, http.MethodGet, "/v1/jobs?limit=1", "", "Authorization", "Bearer "+master.Key)
 				if status := forebay.Status(gjson.Get(jobs, "items.0.status").Str); status != forebay.StatusCancelled && status != forebay.StatusFailed {
 					return servertest.ErrNotYet
 				}
@@ -331,7 +331,7 @@ func TestWebSocketEnds(t *testing.T) {
 func TestWebSocketTurns(t *testing.T) {
 	t.Parallel()
 	end, how := make(chan struct{}), make(chan error, 100)
-	u := startUpstream(t, streaming(end, how))
+	u := servertest.StartUpstream(t, streaming(end, how))
 	opts := server.Options{
 		Database: "sqlite:" + t.TempDir() + "/forebay.db", Listen: "127.0.0.1:0", ShutdownTimeout: time.Minute,
 		Deployments: []server.Deployment{{Name: "up", Provider: server.ProviderOpenAI, Endpoint: u.URL, Model: "real", APIKey: "sk-up"}},
@@ -358,7 +358,7 @@ func TestWebSocketTurns(t *testing.T) {
 	if e := c.next(); e.Get("error.code").Str != "rate_limit_exceeded" || e.Get("status").Int() != 429 {
 		t.Error(e.Raw)
 	}
-	if n := u.calls.Load(); n != 1 {
+	if n := u.Calls.Load(); n != 1 {
 		t.Errorf("%d responses are made at once", n)
 	}
 	stop()
@@ -376,7 +376,7 @@ func TestWebSocketTurns(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
-	if n := u.calls.Load(); n != 1 {
+	if n := u.Calls.Load(); n != 1 {
 		t.Errorf("%d responses were made", n)
 	}
 }

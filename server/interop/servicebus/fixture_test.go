@@ -1,14 +1,17 @@
-package interop_test
+// Package servicebus_test runs the SDKs of Azure Service Bus, and our connectors to the service,
+// against a server.
+package servicebus_test
 
 import (
 	"log/slog"
-	"path/filepath"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -29,7 +32,7 @@ func startServiceBus(t *testing.T, change func(*server.Options)) serviceBus {
 	if change != nil {
 		change(&o)
 	}
-	s := run(t, o)
+	s := servertest.UntilEnd(t, o)
 	c, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String()})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +57,7 @@ func newDatabase(t *testing.T, kind string) string {
 	if kind == "postgresql" {
 		return dbtest.Postgres(t)
 	}
-	return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	return "sqlite:" + dbtest.SQLite(t)
 }
 
 // on has a server use a database.
@@ -79,4 +82,11 @@ func (b serviceBus) subscription(t *testing.T, topic, name string, settings fore
 	if _, err := b.PutSubscription(t.Context(), topic, name, settings); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestMain(m *testing.M) {
+	if raw, ok := os.LookupEnv(azureVariable); ok {
+		os.Exit(runAzureProcess(raw))
+	}
+	os.Exit(m.Run())
 }

@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"fmt"
@@ -33,12 +33,12 @@ func using(tokens int, when <-chan struct{}) func(w http.ResponseWriter, r *http
 // A call whose budget is spent, the tenant's or its key's, is refused without a wait, on every
 // endpoint.
 func TestCallsWithoutBudgetAreRefusedAtOnce(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		t.Parallel()
 		limit, now := int64(1000), make(chan struct{})
 		close(now)
-		u := startUpstream(t, using(1000, now))
-		s := start(t, server.Options{
+		u := servertest.StartUpstream(t, using(1000, now))
+		s := servertest.Start(t, server.Options{
 			Database: database,
 			Deployments: []server.Deployment{
 				{Name: "up", Provider: server.ProviderOpenAI, Endpoint: u.URL, Model: "real", APIKey: "sk-up"},
@@ -67,10 +67,10 @@ func TestCallsWithoutBudgetAreRefusedAtOnce(t *testing.T) {
 		for of, secret := range map[string]string{"the tenant's": poor.Key, "the key's": rich.Key} {
 			authorization := []string{"Authorization", "Bearer " + secret}
 			first := `{"model":"chat","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`
-			if resp, answer := post(t, s, "/v1/chat/completions", first, authorization...); resp.StatusCode != http.StatusOK {
+			if resp, answer := servertest.Post(t, s, "/v1/chat/completions", first, authorization...); resp.StatusCode != http.StatusOK {
 				t.Fatalf("%s first call: %d %s", of, resp.StatusCode, answer)
 			}
-			calls := u.calls.Load()
+			calls := u.Calls.Load()
 			for path, body := range map[string]string{
 				"/v1/chat/completions": hello,
 				"/v1/embeddings":       `{"model":"embedding","input":"hello"}`,
@@ -78,7 +78,7 @@ func TestCallsWithoutBudgetAreRefusedAtOnce(t *testing.T) {
 				"/v1/messages":         `{"model":"sonnet","max_tokens":100,"messages":[{"role":"user","content":"a"}]}`,
 			} {
 				began := time.Now()
-				resp, answer := post(t, s, path, body, authorization...)
+				resp, answer := servertest.Post(t, s, path, body, authorization...)
 				if took := time.Since(began); took > soon || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("X-Should-Retry") != "false" {
 					t.Fatalf("%s budget, %s after %s: %d %v %s", of, path, took, resp.StatusCode, resp.Header, answer)
 				}
@@ -90,8 +90,8 @@ func TestCallsWithoutBudgetAreRefusedAtOnce(t *testing.T) {
 				}
 				refusedWith(t, resp, answer, http.StatusTooManyRequests, "insufficient_quota")
 			}
-			if u.calls.Load() != calls {
-				t.Errorf("%s budget is spent, and %d calls were made", of, u.calls.Load()-calls)
+			if u.Calls.Load() != calls {
+				t.Errorf("%s budget is spent, and %d calls were made", of, u.Calls.Load()-calls)
 			}
 		}
 	})
@@ -102,7 +102,7 @@ func TestCallsWithoutBudgetAreRefusedAtOnce(t *testing.T) {
 func TestCallsWaitForHeldBudget(t *testing.T) {
 	for used, want := range map[int]int{10: http.StatusOK, 390: http.StatusTooManyRequests} {
 		t.Run(fmt.Sprint(used), func(t *testing.T) {
-			onDatabases(t, func(t *testing.T, database string) {
+			servertest.OnDatabases(t, func(t *testing.T, database string) {
 				t.Parallel()
 				testHeldBudget(t, database, used, want)
 			})
@@ -112,7 +112,7 @@ func TestCallsWaitForHeldBudget(t *testing.T) {
 
 func testHeldBudget(t *testing.T, database string, used, want int) {
 	limit, end := int64(400), make(chan struct{})
-	u := startUpstream(t, using(used, end))
+	u := servertest.StartUpstream(t, using(used, end))
 	s := startForwarding(t, u, func(o *server.Options) {
 		o.Database = database
 		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{MonthlyTokens: &limit}}}
@@ -125,14 +125,14 @@ func testHeldBudget(t *testing.T, database string, used, want int) {
 	call := func() <-chan answered {
 		answer := make(chan answered, 1)
 		go func() {
-			resp, body := post(t, s, "/v1/chat/completions", `{"model":"chat","max_tokens":300,"messages":[{"role":"user","content":"a"}]}`)
+			resp, body := servertest.Post(t, s, "/v1/chat/completions", `{"model":"chat","max_tokens":300,"messages":[{"role":"user","content":"a"}]}`)
 			answer <- answered{resp.StatusCode, body, time.Now()}
 		}()
 		return answer
 	}
 	first := call()
 	servertest.Eventually(t, time.Minute, func() error {
-		if u.calls.Load() == 0 {
+		if u.Calls.Load() == 0 {
 			return servertest.ErrNotYet
 		}
 		return nil

@@ -1,4 +1,4 @@
-package interop_test
+package servicebus_test
 
 import (
 	"bufio"
@@ -22,6 +22,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -36,7 +37,7 @@ func azureOptions(connection, database string) server.Options {
 // startConnected starts a server with connectors.
 func startConnected(t *testing.T, o server.Options) *client.Client {
 	t.Helper()
-	s := run(t, o)
+	s := servertest.UntilEnd(t, o)
 	c, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String()})
 	return must(t, c, err)
 }

@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +23,7 @@ import (
 func startBatch(t *testing.T, s *server.Server, lines string, headers ...string) gjson.Result {
 	t.Helper()
 	f := uploaded(t, s, headers, field{"file", lines, "lines.jsonl"}, field{"purpose", "batch", ""})
-	resp, body := post(t, s, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h","metadata":{"a":"b"}}`, f.ID), headers...)
+	resp, body := servertest.Post(t, s, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h","metadata":{"a":"b"}}`, f.ID), headers...)
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
@@ -75,13 +74,6 @@ func outputOf(t *testing.T, s *server.Server, file string, headers ...string) ma
 	return lines
 }
 
-// onDatabases runs a test on SQLite and on PostgreSQL.
-func onDatabases(t *testing.T, test func(t *testing.T, database string)) {
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db")) })
-	t.Run("postgresql", func(t *testing.T) { test(t, dbtest.Postgres(t)) })
-}
-
 // answerByContent answers a chat completion by what its last message says.
 func answerByContent(w http.ResponseWriter, r *http.Request, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
@@ -93,15 +85,15 @@ func answerByContent(w http.ResponseWriter, r *http.Request, body []byte) {
 		w.WriteHeader(http.StatusInternalServerError)
 	default:
 		w.Header().Set("X-Request-Id", "up-"+content)
-		_, _ = io.WriteString(w, strings.Replace(plainAnswer, `h\u00ef`, content, 1))
+		_, _ = io.WriteString(w, strings.Replace(servertest.PlainAnswer, `h\u00ef`, content, 1))
 	}
 }
 
 // A batch is answered line by line: answers in one file, errors in the other, in their order.
 func TestBatch(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
-		var u *upstream
-		u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) { answerByContent(w, r, []byte(u.body())) })
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
+		var u *servertest.Upstream
+		u = servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) { answerByContent(w, r, []byte(u.Body())) })
 		s := startForwarding(t, u, func(o *server.Options) {
 			o.Database, o.Blob = database, t.TempDir()
 			o.Queues = map[string]server.Queue{server.BatchesQueue: {Concurrency: 1, Retry: server.Retry{Attempts: 2, First: time.Millisecond, Max: time.Millisecond, Budget: 0.9, Concurrency: 1}}}
@@ -139,7 +131,7 @@ func TestBatch(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &f); err != nil || f.Purpose != "batch_output" || f.Filename != b.Get("id").Str+"_output.jsonl" {
 			t.Errorf("its file: %s", body)
 		}
-		resp, answer := post(t, s, "/v1/batches/"+b.Get("id").Str+"/cancel", "")
+		resp, answer := servertest.Post(t, s, "/v1/batches/"+b.Get("id").Str+"/cancel", "")
 		refusedWith(t, resp, answer, http.StatusConflict, "")
 		if resp.Header.Get("X-Should-Retry") != "false" || !strings.Contains(answer, "Cannot cancel a batch with status 'completed'.") {
 			t.Errorf("%v %s", resp.Header, answer)
@@ -156,7 +148,7 @@ func TestBatch(t *testing.T) {
 // runs.
 func TestBatchesOfInvalidInputs(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, answerPlainly)
+	u := servertest.StartUpstream(t, servertest.AnswerPlainly)
 	s := startForwarding(t, u, func(o *server.Options) {
 		o.OpenAI.MaxBatchLines, o.Limits.MaxInputBytes = 5, 2000
 		o.Deployments = append(o.Deployments, server.Deployment{Name: "other", Provider: server.ProviderAnthropic, Model: "m", APIKey: "k", Endpoint: u.URL})
@@ -197,7 +189,7 @@ func TestBatchesOfInvalidInputs(t *testing.T) {
 			t.Errorf("%s: %s", name, b.Raw)
 		}
 	}
-	if n := u.calls.Load(); n != 0 {
+	if n := u.Calls.Load(); n != 0 {
 		t.Errorf("%d calls were made", n)
 	}
 	// The input is no longer in use, so its deletion frees it.
@@ -210,13 +202,13 @@ func TestBatchesOfInvalidInputs(t *testing.T) {
 func TestBatchesRefused(t *testing.T) {
 	t.Parallel()
 	one := int64(1)
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
-	s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) {
+	database := "sqlite:" + dbtest.SQLite(t)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), func(o *server.Options) {
 		o.Database = database
 		o.Tenants = map[string]server.Tenant{"few": {Limits: forebay.TenantLimits{Batches: &one}}}
 	})
 	auth := func(tenant string, more ...forebay.Scope) []string {
-		return []string{"Authorization", "Bearer " + keyFor(t, database, tenant, append(more, forebay.ScopeSubmit, forebay.ScopeRead)...)}
+		return []string{"Authorization", "Bearer " + servertest.Key(t, database, tenant, append(more, forebay.ScopeSubmit, forebay.ScopeRead)...)}
 	}
 	acme, other, few := auth("acme"), auth("other"), auth("few")
 	f := uploaded(t, s, acme, field{"file", servertest.BatchLines("x"), "f"}, field{"purpose", "batch", ""})
@@ -230,7 +222,7 @@ func TestBatchesRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return post(t, s, "/v1/batches", string(text), headers...)
+		return servertest.Post(t, s, "/v1/batches", string(text), headers...)
 	}
 	many := map[string]string{}
 	for i := range 17 {
@@ -334,17 +326,17 @@ func TestBatchesRefused(t *testing.T) {
 // A cancelled batch keeps what was answered. Each other line is in the file of errors, whether it
 // was a job or not.
 func TestBatchIsCancelled(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		const lines = 1200 // more than become jobs at once
 		hold := make(chan struct{})
-		u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+		u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 			if n > 20 {
 				select {
 				case <-hold:
 				case <-r.Context().Done():
 				}
 			}
-			answerPlainly(w, r, n)
+			servertest.AnswerPlainly(w, r, n)
 		})
 		defer close(hold)
 		s := startForwarding(t, u, func(o *server.Options) {
@@ -353,20 +345,20 @@ func TestBatchIsCancelled(t *testing.T) {
 		})
 		id := startBatch(t, s, servertest.BatchLines(make([]string, lines)...)).Get("id").Str
 		servertest.Eventually(t, time.Minute, func() error {
-			if n := u.calls.Load(); n < 24 {
+			if n := u.Calls.Load(); n < 24 {
 				return fmt.Errorf("%d calls", n)
 			}
 			return nil
 		})
 		for range 2 {
-			resp, body := post(t, s, "/v1/batches/"+id+"/cancel", "")
+			resp, body := servertest.Post(t, s, "/v1/batches/"+id+"/cancel", "")
 			if status := gjson.Get(body, "status").Str; resp.StatusCode != http.StatusOK || status != "cancelling" {
 				t.Fatalf("%d %s", resp.StatusCode, body)
 			}
 		}
 		servertest.Eventually(t, time.Minute, func() error { // lines that wait are cancelled at once
 			var waiting forebay.Page[forebay.Job]
-			if err := over(t, s).Get(t.Context(), "/v1/jobs?status=queued&limit=1", &waiting); err != nil || len(waiting.Items) > 0 {
+			if err := servertest.Over(t, s).Get(t.Context(), "/v1/jobs?status=queued&limit=1", &waiting); err != nil || len(waiting.Items) > 0 {
 				return fmt.Errorf("%d jobs wait (%w)", len(waiting.Items), err)
 			}
 			return nil
@@ -388,7 +380,7 @@ func TestBatchIsCancelled(t *testing.T) {
 				t.Fatalf("%s: %s", id, e.Raw)
 			}
 		}
-		if resp, body := post(t, s, "/v1/batches/"+id+"/cancel", ""); resp.StatusCode != http.StatusOK || gjson.Get(body, "status").Str != "cancelled" {
+		if resp, body := servertest.Post(t, s, "/v1/batches/"+id+"/cancel", ""); resp.StatusCode != http.StatusOK || gjson.Get(body, "status").Str != "cancelled" {
 			t.Errorf("again: %d %s", resp.StatusCode, body)
 		}
 	})
@@ -398,8 +390,8 @@ func TestBatchIsCancelled(t *testing.T) {
 // that meets a limit of its tenant waits.
 func TestBatchOfFailingLines(t *testing.T) {
 	t.Parallel()
-	var u *upstream
-	u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) { answerByContent(w, r, []byte(u.body())) })
+	var u *servertest.Upstream
+	u = servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) { answerByContent(w, r, []byte(u.Body())) })
 	two := int64(2)
 	s := startForwarding(t, u, func(o *server.Options) {
 		o.Queues = map[string]server.Queue{server.BatchesQueue: {Concurrency: 1, Retry: server.Retry{Attempts: 1, Concurrency: 1}}}
@@ -415,16 +407,16 @@ func TestBatchOfFailingLines(t *testing.T) {
 		t.Errorf("%s", e.Raw)
 	}
 	var dead forebay.Page[forebay.SetAsideJob]
-	if err := over(t, s).Get(t.Context(), "/v1/queues/batches/dead-letters", &dead); err != nil || len(dead.Items) != 0 {
+	if err := servertest.Over(t, s).Get(t.Context(), "/v1/queues/batches/dead-letters", &dead); err != nil || len(dead.Items) != 0 {
 		t.Errorf("%d dead letters (%v)", len(dead.Items), err)
 	}
 }
 
 // Lines of batches leave a deployment to others that wait for it.
 func TestBatchYieldsToCalls(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		release, contents := make(chan struct{}), make(chan string, 100)
-		u := startUpstream(t, nil)
+		u := servertest.StartUpstream(t, nil)
 		u.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			contents <- gjson.GetBytes(body, "messages.0.content").Str
@@ -432,7 +424,7 @@ func TestBatchYieldsToCalls(t *testing.T) {
 			case <-release:
 			case <-r.Context().Done():
 			}
-			answerPlainly(w, r, 0)
+			servertest.AnswerPlainly(w, r, 0)
 		})
 		s := startForwarding(t, u, func(o *server.Options) {
 			o.Database, o.Blob = database, t.TempDir()
@@ -454,7 +446,7 @@ func TestBatchYieldsToCalls(t *testing.T) {
 		}()
 		servertest.Eventually(t, time.Minute, func() error { // until it was refused once
 			var waiting forebay.Page[forebay.Job]
-			err := over(t, s).Get(t.Context(), "/v1/jobs?queue=calls&status=queued", &waiting)
+			err := servertest.Over(t, s).Get(t.Context(), "/v1/jobs?queue=calls&status=queued", &waiting)
 			if err != nil || len(waiting.Items) == 0 || waiting.Items[0].WaitingFor == nil || *waiting.Items[0].WaitingFor != forebay.WaitConcurrency {
 				return fmt.Errorf("%+v %w", waiting.Items, err)
 			}

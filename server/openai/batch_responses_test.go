@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"fmt"
@@ -6,17 +6,19 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/forebayhq/forebay/internal/servertest"
 )
 
 // A line may ask for a response, whose provider speaks only chat completions. The response is
 // stored, and a line that the API refuses is an error.
 func TestBatchOfResponses(t *testing.T) {
 	t.Parallel()
-	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
 	line := `{"custom_id":"%s","method":"POST","url":"/v1/responses","body":{"model":"chat",%s}}` + "\n"
 	lines := fmt.Sprintf(line, "good", `"input":"hello"`) + fmt.Sprintf(line, "bad", `"input":"hello","max_output_tokens":1`)
 	f := uploaded(t, s, nil, field{"file", lines, "lines.jsonl"}, field{"purpose", "batch", ""})
-	resp, body := post(t, s, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/responses","completion_window":"24h"}`, f.ID))
+	resp, body := servertest.Post(t, s, "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/responses","completion_window":"24h"}`, f.ID))
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}

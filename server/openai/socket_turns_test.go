@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"io"
@@ -36,7 +36,7 @@ func keyed(t *testing.T, s *server.Server) (c conversation, key forebay.APIKey, 
 
 // A budget that a key gets binds the connections that are open with it.
 func TestWebSocketMeetsNewBudget(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		t.Parallel()
 		s, u := startBridging(t, func(o *server.Options) { o.Database = database })
 		c, key, admin := keyed(t, s)
@@ -48,7 +48,7 @@ func TestWebSocketMeetsNewBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.refused(sayHello, http.StatusTooManyRequests, "insufficient_quota")
-		if n := u.calls.Load(); n != 1 {
+		if n := u.Calls.Load(); n != 1 {
 			t.Errorf("%d calls were made", n)
 		}
 	})
@@ -57,7 +57,7 @@ func TestWebSocketMeetsNewBudget(t *testing.T) {
 // A turn whose stream breaks has one last event, so the events of the next turn are its own.
 func TestWebSocketBrokenStream(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
 		servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
 		if n == 1 {
 			return // without an end
@@ -92,7 +92,7 @@ func TestWebSocketsIdleBesideRequests(t *testing.T) {
 	}
 	a, b := converse(t, s), converse(t, s)
 	first, second := warmUp(a, 9), warmUp(b, 6)
-	resp, answer := post(t, s, "/v1/responses", `{"model":"chat","store":false,"input":"`+strings.Repeat("x", 4<<20)+`"}`)
+	resp, answer := servertest.Post(t, s, "/v1/responses", `{"model":"chat","store":false,"input":"`+strings.Repeat("x", 4<<20)+`"}`)
 	if resp.StatusCode != http.StatusOK { // 429, had it waited for memory in vain
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}

@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"fmt"
@@ -19,23 +19,23 @@ import (
 // The model of a provider of chat completions writes a summary. Its item stands for the
 // conversation in later requests of the same tenant, on any process. Nobody else can use it.
 func TestCompactionByChatCompletions(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) {
+	servertest.OnDatabases(t, func(t *testing.T, database string) {
 		t.Parallel()
 		options := func(o *server.Options) { o.Database = database }
 		s, u := startBridging(t, options)
-		resp, answer := post(t, s, "/v1/responses", `{"model":"chat","input":"the colour is blue"}`)
+		resp, answer := servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"the colour is blue"}`)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatal(answer)
 		}
 		before := gjson.Get(answer, "id").Str
-		resp, answer = post(t, s, "/v1/responses/compact", `{"model":"chat","instructions":"Be brief.","previous_response_id":"`+before+`","input":[
+		resp, answer = servertest.Post(t, s, "/v1/responses/compact", `{"model":"chat","instructions":"Be brief.","previous_response_id":"`+before+`","input":[
 			{"role":"user","content":[{"type":"input_text","text":"and the size is 7"}]},
 			{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"out"},
 			{"role":"assistant","content":"noted"},{"role":"user","content":"thanks"}]}`)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.StatusCode, answer)
 		}
-		asked := u.body()
+		asked := u.Body()
 		if gjson.Get(asked, "messages.#").Int() != 9 || !strings.Contains(gjson.Get(asked, "messages.8.content").Str, "Summarize the conversation") ||
 			gjson.Get(asked, "messages.0.content").Str != "Be brief." || gjson.Get(asked, "messages.1.content").Str != "the colour is blue" || gjson.Get(asked, "store").Bool() {
 			t.Error(asked)
@@ -54,7 +54,7 @@ func TestCompactionByChatCompletions(t *testing.T) {
 		if !strings.HasPrefix(sealed, "fbc1_") || strings.Contains(answer, "h\u00ef") || strings.Contains(answer, `h\u00ef`) {
 			t.Errorf("the summary can be read: %s", answer)
 		}
-		if resp, answer := send(t, s, http.MethodGet, "/v1/responses/"+o.Get("id").Str, ""); resp.StatusCode != http.StatusNotFound {
+		if resp, answer := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+o.Get("id").Str, ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("it is stored: %s", answer)
 		}
 		servertest.Eventually(t, time.Minute, func() error { // the client hears of the end first
@@ -70,17 +70,17 @@ func TestCompactionByChatCompletions(t *testing.T) {
 			other, u = startBridging(t, options)
 		}
 		next := `{"model":"chat","input":[` + item.Raw + `,{"role":"user","content":"go on"}]}`
-		resp, answer = post(t, other, "/v1/responses", next)
-		expanded := gjson.Get(u.body(), "messages.0")
+		resp, answer = servertest.Post(t, other, "/v1/responses", next)
+		expanded := gjson.Get(u.Body(), "messages.0")
 		if resp.StatusCode != http.StatusOK || expanded.Get("role").Str != "assistant" || !strings.HasSuffix(expanded.Get("content").Str, "\n\nhï") {
-			t.Error(answer, u.body())
+			t.Error(answer, u.Body())
 		}
 		id := gjson.Get(answer, "id").Str
-		if resp, answer = post(t, other, "/v1/responses", `{"model":"chat","input":"and on","previous_response_id":"`+id+`"}`); resp.StatusCode != http.StatusOK ||
-			gjson.Get(u.body(), "messages.0").Raw != expanded.Raw || gjson.Get(u.body(), "messages.#").Int() != 4 {
-			t.Error(answer, u.body())
+		if resp, answer = servertest.Post(t, other, "/v1/responses", `{"model":"chat","input":"and on","previous_response_id":"`+id+`"}`); resp.StatusCode != http.StatusOK ||
+			gjson.Get(u.Body(), "messages.0").Raw != expanded.Raw || gjson.Get(u.Body(), "messages.#").Int() != 4 {
+			t.Error(answer, u.Body())
 		}
-		_, answer = send(t, other, http.MethodGet, "/v1/responses/"+id+"/input_items?order=asc", "")
+		_, answer = servertest.Ask(t, other, http.MethodGet, "/v1/responses/"+id+"/input_items?order=asc", "")
 		if gjson.Get(answer, "data.0.encrypted_content").Str != sealed {
 			t.Error(answer)
 		}
@@ -88,12 +88,12 @@ func TestCompactionByChatCompletions(t *testing.T) {
 		changed := []byte(sealed)
 		changed[len(changed)/2] ^= 1
 		for what, content := range map[string]string{"changed": string(changed), "cut": sealed[:len(sealed)-8], "empty": "fbc1_", "no base64": "fbc1_!!"} {
-			resp, answer := post(t, s, "/v1/responses", strings.Replace(next, sealed, content, 1))
+			resp, answer := servertest.Post(t, s, "/v1/responses", strings.Replace(next, sealed, content, 1))
 			t.Run(what, func(t *testing.T) { refusedWith(t, resp, answer, http.StatusBadRequest, "invalid_encrypted_content") })
 		}
-		resp, answer = post(t, s, "/v1/responses", strings.Replace(next, sealed, "gAAAA-made-elsewhere", 1))
+		resp, answer = servertest.Post(t, s, "/v1/responses", strings.Replace(next, sealed, "gAAAA-made-elsewhere", 1))
 		refusedWith(t, resp, answer, http.StatusBadRequest, "unsupported_value")
-		resp, answer = post(t, s, "/v1/responses", strings.Replace(next, sealed, "", 1))
+		resp, answer = servertest.Post(t, s, "/v1/responses", strings.Replace(next, sealed, "", 1))
 		refusedWith(t, resp, answer, http.StatusBadRequest, "unsupported_value")
 
 		local, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String()})
@@ -104,10 +104,10 @@ func TestCompactionByChatCompletions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		calls := u.calls.Load()
-		resp, answer = post(t, s, "/v1/responses", next, "Authorization", "Bearer "+stranger.Key)
+		calls := u.Calls.Load()
+		resp, answer = servertest.Post(t, s, "/v1/responses", next, "Authorization", "Bearer "+stranger.Key)
 		refusedWith(t, resp, answer, http.StatusBadRequest, "invalid_encrypted_content")
-		if u.calls.Load() != calls {
+		if u.Calls.Load() != calls {
 			t.Error("another tenant's compaction was sent to a provider")
 		}
 	})
@@ -119,18 +119,18 @@ func TestCompactionOfFiles(t *testing.T) {
 	s, u := startBridging(t, nil)
 	file := uploaded(t, s, nil, field{"purpose", "user_data", ""}, field{"file", "words", "b.txt"})
 	item := `{"role":"user","content":[{"type":"input_file","file_id":"` + file.ID + `"}]}`
-	_, answer := post(t, s, "/v1/responses", `{"model":"chat","input":[`+item+`]}`)
+	_, answer := servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":[`+item+`]}`)
 	before := gjson.Get(answer, "id").Str
-	_, listed := send(t, s, http.MethodGet, "/v1/responses/"+before+"/input_items", "")
+	_, listed := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+before+"/input_items", "")
 	for what, asked := range map[string]string{
 		"a stored response":   `"previous_response_id":"` + before + `","input":"and now"`,
 		"a reference":         `"input":[{"type":"item_reference","id":"` + gjson.Get(listed, "data.0.id").Str + `"}]`,
 		"the request's input": `"input":[` + item + `]`,
 	} {
-		resp, answer := post(t, s, "/v1/responses/compact", `{"model":"chat",`+asked+`}`)
+		resp, answer := servertest.Post(t, s, "/v1/responses/compact", `{"model":"chat",`+asked+`}`)
 		part := gjson.Get(answer, "output.0.content.0")
-		if resp.StatusCode != http.StatusOK || part.Get("file_id").Str != file.ID || strings.Contains(answer, "d29yZHM") || !strings.Contains(u.body(), "d29yZHM") {
-			t.Errorf("%s: %s\n%s", what, answer, u.body())
+		if resp.StatusCode != http.StatusOK || part.Get("file_id").Str != file.ID || strings.Contains(answer, "d29yZHM") || !strings.Contains(u.Body(), "d29yZHM") {
+			t.Errorf("%s: %s\n%s", what, answer, u.Body())
 		}
 	}
 }
@@ -138,15 +138,15 @@ func TestCompactionOfFiles(t *testing.T) {
 // A summary that the model did not end is none.
 func TestCompactionThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, strings.Replace(plainAnswer, `"stop"`, `"length"`, 1))
+		_, _ = io.WriteString(w, strings.Replace(servertest.PlainAnswer, `"stop"`, `"length"`, 1))
 	})
 	s := startForwarding(t, u, nil)
-	resp, answer := post(t, s, "/v1/responses/compact", `{"model":"chat","input":"x"}`)
+	resp, answer := servertest.Post(t, s, "/v1/responses/compact", `{"model":"chat","input":"x"}`)
 	refusedWith(t, resp, answer, http.StatusBadGateway, "no_summary")
-	if jobs := callJobs(t, s); u.calls.Load() != 1 || jobs[0].Usage.OutputTokens != 7 {
-		t.Errorf("%d calls, %+v", u.calls.Load(), jobs[0])
+	if jobs := callJobs(t, s); u.Calls.Load() != 1 || jobs[0].Usage.OutputTokens != 7 {
+		t.Errorf("%d calls, %+v", u.Calls.Load(), jobs[0])
 	}
 }
 
@@ -156,18 +156,18 @@ func TestCompactionByResponses(t *testing.T) {
 	t.Parallel()
 	const compacted = `{ "id":"resp_up","object":"response.compaction","created_at":1,"odd":[1.0,12345678901234567890],"output":[{"type":"compaction","id":"cmp_up","encrypted_content":"gAAA"}],"usage":{"input_tokens":5,"output_tokens":3,"total_tokens":8} }`
 	paths := make(chan string, 10)
-	var u *upstream
-	u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+	var u *servertest.Upstream
+	u = servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
 		paths <- r.URL.Path
 		switch {
-		case strings.Contains(u.body(), "refuse"):
+		case strings.Contains(u.Body(), "refuse"):
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"error":{"message":"no","type":"invalid_request_error","param":"input","code":"odd"}}`)
 		case strings.HasSuffix(r.URL.Path, "/responses/compact"):
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, compacted)
 		case strings.HasSuffix(r.URL.Path, "/chat/completions"):
-			answerPlainly(w, r, 0)
+			servertest.AnswerPlainly(w, r, 0)
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"id":"r","object":"response","status":"completed","output":[],"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}`)
@@ -182,9 +182,9 @@ func TestCompactionByResponses(t *testing.T) {
 	})
 	request := `{ "model" : "%s", "odd":{"z":1.50,"a":12345678901234567890}, "input":[{"type":"compaction","encrypted_content":"gAAA"},{"role":"user","content":"h\u00ef"}] }`
 	for _, path := range []string{"/v1/responses/compact", "/openai/v1/responses/compact", "/openai/deployments/chat/responses/compact"} {
-		resp, answer := post(t, s, path, strings.Replace(request, "%s", "chat", 1))
-		if resp.StatusCode != http.StatusOK || answer != compacted || u.body() != strings.Replace(request, "%s", "real", 1) || <-paths != "/responses/compact" {
-			t.Errorf("%s: %d %s\n%s", path, resp.StatusCode, answer, u.body())
+		resp, answer := servertest.Post(t, s, path, strings.Replace(request, "%s", "chat", 1))
+		if resp.StatusCode != http.StatusOK || answer != compacted || u.Body() != strings.Replace(request, "%s", "real", 1) || <-paths != "/responses/compact" {
+			t.Errorf("%s: %d %s\n%s", path, resp.StatusCode, answer, u.Body())
 		}
 	}
 	servertest.Eventually(t, time.Minute, func() error {
@@ -193,14 +193,14 @@ func TestCompactionByResponses(t *testing.T) {
 		}
 		return nil
 	})
-	resp, answer := post(t, s, "/v1/responses/compact", `{"model":"chat","input":"refuse"}`)
+	resp, answer := servertest.Post(t, s, "/v1/responses/compact", `{"model":"chat","input":"refuse"}`)
 	refusedWith(t, resp, answer, http.StatusBadRequest, "odd")
 
 	// A summary of this server's goes to the provider as what it says.
-	_, answer = post(t, s, "/v1/responses/compact", `{"model":"other","input":"x"}`)
+	_, answer = servertest.Post(t, s, "/v1/responses/compact", `{"model":"other","input":"x"}`)
 	item := gjson.Get(answer, "output.1").Raw
-	resp, answer = post(t, s, "/v1/responses/compact", `{"model":"chat","input":[`+item+`]}`)
-	if sent := u.body(); resp.StatusCode != http.StatusOK || gjson.Get(sent, "input.0.role").Str != "assistant" || strings.Contains(sent, "fbc1_") ||
+	resp, answer = servertest.Post(t, s, "/v1/responses/compact", `{"model":"chat","input":[`+item+`]}`)
+	if sent := u.Body(); resp.StatusCode != http.StatusOK || gjson.Get(sent, "input.0.role").Str != "assistant" || strings.Contains(sent, "fbc1_") ||
 		gjson.Get(sent, "store").Exists() || gjson.Get(sent, "stream").Exists() {
 		t.Error(answer, sent)
 	}
@@ -210,9 +210,9 @@ func TestCompactionByResponses(t *testing.T) {
 		`{"model":"chat","input":"x","previous_response_id":"resp_none"}`: "previous_response_not_found",
 		`{"model":"other","input":[{"type":"compaction"}]}`:               "missing_required_parameter",
 	} {
-		resp, answer := post(t, s, "/v1/responses/compact", body)
+		resp, answer := servertest.Post(t, s, "/v1/responses/compact", body)
 		t.Run(body, func(t *testing.T) { refusedWith(t, resp, answer, http.StatusBadRequest, code) })
 	}
-	resp, answer = post(t, s, "/v1/responses/compact", `{"model":"none","input":"x"}`)
+	resp, answer = servertest.Post(t, s, "/v1/responses/compact", `{"model":"none","input":"x"}`)
 	refusedWith(t, resp, answer, http.StatusNotFound, "model_not_found")
 }

@@ -1,4 +1,4 @@
-package server_test
+package openai_test
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 func answerChat(w http.ResponseWriter, body string) {
 	if !strings.Contains(body, `"stream":true`) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, plainAnswer)
+		_, _ = io.WriteString(w, servertest.PlainAnswer)
 		return
 	}
 	servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
@@ -27,15 +27,15 @@ func answerChat(w http.ResponseWriter, body string) {
 }
 
 // startBridging starts a server whose upstream speaks chat completions only.
-func startBridging(t *testing.T, change func(*server.Options)) (*server.Server, *upstream) {
+func startBridging(t *testing.T, change func(*server.Options)) (*server.Server, *servertest.Upstream) {
 	t.Helper()
-	var u *upstream
-	u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+	var u *servertest.Upstream
+	u = servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
 		if !strings.HasSuffix(r.URL.Path, "/chat/completions") {
 			http.NotFound(w, r)
 			return
 		}
-		answerChat(w, u.body())
+		answerChat(w, u.Body())
 	})
 	return startForwarding(t, u, change), u
 }
@@ -44,16 +44,16 @@ func startBridging(t *testing.T, change func(*server.Options)) (*server.Server, 
 func TestResponseOverTheBridge(t *testing.T) {
 	t.Parallel()
 	s, u := startBridging(t, nil)
-	resp, body := post(t, s, "/v1/responses", `{"model":"chat","instructions":"be brief","input":"hello","max_output_tokens":100,"metadata":{"a":"b"}}`)
+	resp, body := servertest.Post(t, s, "/v1/responses", `{"model":"chat","instructions":"be brief","input":"hello","max_output_tokens":100,"metadata":{"a":"b"}}`)
 	o := servertest.Object(t, body)
 	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || servertest.OutputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	sent := servertest.Object(t, u.body())
+	sent := servertest.Object(t, u.Body())
 	if sent["model"] != "real" || sent["max_tokens"] != 100.0 || sent["store"] != false || len(sent["messages"].([]any)) != 2 {
-		t.Errorf("the provider got %s", u.body())
+		t.Errorf("the provider got %s", u.Body())
 	}
-	resp, body = post(t, s, "/openai/responses?api-version=preview", `{"model":"chat","input":"hello","stream":true}`)
+	resp, body = servertest.Post(t, s, "/openai/responses?api-version=preview", `{"model":"chat","input":"hello","stream":true}`)
 	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	want := []string{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
@@ -80,7 +80,7 @@ func TestResponseIsRefused(t *testing.T) {
 		`{"model":"chat","input":"x","conversation":"conv_1"}`:                                       {"conversation", "not_supported"},
 		`{"model":"nobody","input":"x"}`:                                                             {"model", "model_not_found"},
 	} {
-		resp, answer := post(t, s, "/v1/responses", body)
+		resp, answer := servertest.Post(t, s, "/v1/responses", body)
 		status := http.StatusBadRequest
 		if want[1] == "model_not_found" {
 			status = http.StatusNotFound
@@ -90,9 +90,9 @@ func TestResponseIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", body, answer)
 		}
 	}
-	resp, answer := post(t, s, "/openai/v1/responses/input_tokens", `{"model":"chat","input":"x"}`)
+	resp, answer := servertest.Post(t, s, "/openai/v1/responses/input_tokens", `{"model":"chat","input":"x"}`)
 	refusedWith(t, resp, answer, http.StatusNotFound, "not_supported")
-	if n := u.calls.Load(); n != 0 {
+	if n := u.Calls.Load(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -100,16 +100,16 @@ func TestResponseIsRefused(t *testing.T) {
 // A stream that breaks in the middle ends with an error and a failed response.
 func TestResponseStreamIsCut(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		servertest.ChatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
 		panic(http.ErrAbortHandler)
 	})
 	s := startForwarding(t, u, nil)
-	_, body := post(t, s, "/v1/responses", `{"model":"chat","input":"hello","stream":true}`)
+	_, body := servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"hello","stream":true}`)
 	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	n := len(events.Types)
-	if n < 2 || events.Types[n-2] != "error" || events.Types[n-1] != "response.failed" || u.calls.Load() != 1 {
+	if n < 2 || events.Types[n-2] != "error" || events.Types[n-1] != "response.failed" || u.Calls.Load() != 1 {
 		t.Errorf("%v", events.Types)
 	}
 	if o := events.Data[n-1]["response"].(map[string]any); o["status"] != "failed" || o["error"].(map[string]any)["code"] != "server_error" {
@@ -120,7 +120,7 @@ func TestResponseStreamIsCut(t *testing.T) {
 // A provider that speaks Responses gets the request as it is, but stores nothing.
 func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 	t.Parallel()
-	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+	u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 		if !strings.HasSuffix(r.URL.Path, "/responses") {
 			http.NotFound(w, r)
 			return
@@ -142,15 +142,15 @@ func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 		}
 	})
 	s := startForwarding(t, u, func(o *server.Options) { o.Deployments[0].API = server.APIResponses })
-	resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","tools":[{"type":"web_search"}],"future":{"n":18446744073709551616}}`)
+	resp, body := servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"x","tools":[{"type":"web_search"}],"future":{"n":18446744073709551616}}`)
 	o := servertest.Object(t, body)
 	if resp.StatusCode != http.StatusOK || servertest.OutputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	if sent := u.body(); !strings.Contains(sent, `"future":{"n":18446744073709551616}`) || !strings.Contains(sent, `"store":false`) || !strings.Contains(sent, `"model":"real"`) {
+	if sent := u.Body(); !strings.Contains(sent, `"future":{"n":18446744073709551616}`) || !strings.Contains(sent, `"store":false`) || !strings.Contains(sent, `"model":"real"`) {
 		t.Errorf("the provider got %s", sent)
 	}
-	_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","stream":true,"tools":[{"type":"web_search"}]}`)
+	_, body = servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"x","stream":true,"tools":[{"type":"web_search"}]}`)
 	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	if len(events.Types) != 6 || events.Types[3] != "response.web_search_call.searching" || !strings.Contains(body, `"odd":18446744073709551616`) || strings.Contains(body, "resp_theirs") {
@@ -194,7 +194,7 @@ func ended(t *testing.T, s *server.Server, id string) (o map[string]any) {
 // created makes a response and returns it.
 func created(t *testing.T, s *server.Server, body string, headers ...string) map[string]any {
 	t.Helper()
-	resp, answer := post(t, s, "/v1/responses", body, headers...)
+	resp, answer := servertest.Post(t, s, "/v1/responses", body, headers...)
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, answer)
 	}
@@ -241,7 +241,7 @@ func TestStoredResponse(t *testing.T) {
 		var sent struct {
 			Messages []struct{ Role, Content string }
 		}
-		if err := json.Unmarshal([]byte(u.body()), &sent); err != nil {
+		if err := json.Unmarshal([]byte(u.Body()), &sent); err != nil {
 			t.Fatal(err)
 		}
 		want := "[{user one} {user two} {assistant hï} {user three} {assistant hï} {user four} {user two}]"
@@ -269,7 +269,7 @@ func TestStoredResponse(t *testing.T) {
 			t.Errorf("a reference to what is gone is listed as %v", listed)
 		}
 		for _, before := range []string{id, third["id"].(string)} { // the latter goes on from what is deleted
-			resp, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+before+`"}`)
+			resp, body = servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+before+`"}`)
 			refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_found")
 		}
 		unstored := created(t, s, `{"model":"chat","input":"x","store":false}`)
