@@ -350,13 +350,16 @@ func (p *Page) Accessible(axe, what string, rules ...string) {
 		only = `, runOnly: ["` + strings.Join(rules, `", "`) + `"]`
 	}
 	var loaded bool
-	if p.Evaluate(`!!window.axe`, &loaded); !loaded {
+	if p.Evaluate(`!!window.axe`, &loaded); !loaded { // pages that follow begin with it, which takes less than to send it to each
 		p.do("load axe-core", func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+			if _, err := cdp.Call(ctx, target, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: axe}); err != nil {
+				return chromedp.Void{}, err
+			}
 			return chromedp.Evaluate[chromedp.Void](axe)(ctx, target)
 		})
 	}
 	var found []violation
-	p.Evaluate(`axe.run(document, {resultTypes: ['violations']`+only+`}).then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map(n => ({html: n.html, failureSummary: n.failureSummary}))})))`, &found)
+	p.Evaluate(`axe.run(document, {resultTypes: ['violations'], preload: {assets: ['media']}`+only+`}).then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map(n => ({html: n.html, failureSummary: n.failureSummary}))})))`, &found)
 	for _, v := range found {
 		for _, n := range v.Nodes {
 			p.t.Errorf("%s: %s: %s: %.300s: %.400s", what, v.ID, v.Help, n.HTML, n.Summary)

@@ -19,8 +19,9 @@ import (
 )
 
 // provider answers chat completions with a nasty text and a call of a tool. It refuses what says
-// refuse, and waits for the test's end with what says wait.
-func provider(t *testing.T) func(*server.Options) {
+// refuse, and waits with what says wait: until the channel is closed, for the test's end if that is
+// nil.
+func provider(t *testing.T, until <-chan struct{}) func(*server.Options) {
 	t.Helper()
 	ended := make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,6 +35,7 @@ func provider(t *testing.T) func(*server.Options) {
 		case strings.Contains(string(body), "wait"):
 			select {
 			case <-ended:
+			case <-until:
 			case <-r.Context().Done():
 			}
 			return
@@ -88,7 +90,8 @@ func waitBatch(t *testing.T, c *client.Client, id string) forebay.Batch {
 func TestPagesOfBatches(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, provider(t))
+		cancelled := make(chan struct{})
+		s := start(t, database, provider(t, cancelled))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 		c, v := s.client(t, key), s.visit(t, key)
 		done := waitBatch(t, c, s.batchOf(t, c, linesOf("hi", "refuse", "ho")).ID)
@@ -114,6 +117,7 @@ func TestPagesOfBatches(t *testing.T) {
 		open := s.batchOf(t, c, linesOf("wait", "wait"))
 		v.get("/batches/" + open.ID).is(200).has("Cancel the batch")
 		v.post("/batches/"+open.ID+"/cancel", url.Values{}).is(200).has("is being cancelled")
+		close(cancelled) // else lines that run have a minute to end
 		if b := waitBatch(t, c, open.ID); b.Status != forebay.BatchCancelled {
 			t.Errorf("it is %s", b.Status)
 		}
@@ -138,7 +142,7 @@ func (s *running) ask(t *testing.T, c *client.Client, input string, background b
 // A job's page has the tools that its result calls, as text.
 func TestToolCallsOfAJob(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t))
+	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t, nil))
 	key := s.key(t, forebay.ScopeAdmin)
 	job := s.job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
 	s.visit(t, key).get("/jobs/"+job.ID).is(http.StatusOK).has("1 call of tools", "<td>weather</td>", "call_7", "&lt;i&gt;Oslo").lacks("<i>")
@@ -164,7 +168,7 @@ func responseIs(t *testing.T, c *client.Client, id, status string) forebay.Respo
 func TestPagesOfResponses(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, provider(t))
+		s := start(t, database, provider(t, nil))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 		c, v := s.client(t, key), s.visit(t, key)
 		waited, made, refused, open := s.ask(t, c, "hi", false), s.ask(t, c, "hi", true), s.ask(t, c, "refuse", true), s.ask(t, c, "wait", true)
@@ -200,7 +204,7 @@ func TestPagesOfResponses(t *testing.T) {
 // the scope, and with it leaves a row in the audit log.
 func TestScopesOnPagesOfOpenAI(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t))
+	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t, nil))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	c := s.client(t, key)
 	id := s.ask(t, c, "hi", false)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/forebayhq/forebay"
@@ -32,7 +33,7 @@ var noScreens = []string{
 // furnished configures a server whose pages can all have data.
 func furnished(t *testing.T) func(*server.Options) {
 	t.Helper()
-	up, instances := provider(t), flows(t, make(chan struct{}))
+	up, instances := provider(t, nil), flows(t, make(chan struct{}))
 	return func(o *server.Options) {
 		up(o)
 		instances(o)
@@ -246,12 +247,27 @@ func TestEveryScreen(t *testing.T) {
 				t.Errorf("the navigation leads to %s, which is not tried here", path)
 			}
 		}
+		left := make(chan string, len(screens))
 		for _, pattern := range slices.Sorted(maps.Keys(screens)) {
-			inspect(t, page, axe, s.url+"/ui"+screens[pattern].path, engine+" "+pattern, screens[pattern].shows, in...)
-			var title string
-			if page.Evaluate(`document.title`, &title); title == "broken" {
-				t.Fatalf("%s runs what somebody wrote", pattern)
-			}
+			left <- pattern
+		}
+		close(left)
+		var tabs sync.WaitGroup
+		for _, tab := range []*browsertest.Page{page, s.signIn(t, browser, key)} { // each has a process of its own
+			tabs.Go(func() {
+				for pattern := range left {
+					inspect(t, tab, axe, s.url+"/ui"+screens[pattern].path, engine+" "+pattern, screens[pattern].shows, in...)
+					var title string
+					if tab.Evaluate(`document.title`, &title); title == "broken" {
+						t.Errorf("%s runs what somebody wrote", pattern)
+						return
+					}
+				}
+			})
+		}
+		tabs.Wait()
+		if t.Failed() {
+			return
 		}
 		if axe == "" {
 			return
