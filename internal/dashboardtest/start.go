@@ -1,4 +1,4 @@
-package dashboard_test
+package dashboardtest
 
 import (
 	"errors"
@@ -11,15 +11,15 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// running is a server with a dashboard.
-type running struct {
+// Running is a server with a dashboard.
+type Running struct {
 	*server.Server
-	database string
-	url      string
+	Database string
+	URL      string
 }
 
-// start runs a server until the test ends.
-func start(t testing.TB, database string, change ...func(*server.Options)) *running {
+// Start runs a server until the test ends.
+func Start(t testing.TB, database string, change ...func(*server.Options)) *Running {
 	t.Helper()
 	o := server.Options{Database: database, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"}}
 	if strings.HasPrefix(database, "postgres") { // else they are beside the database's file
@@ -30,18 +30,19 @@ func start(t testing.TB, database string, change ...func(*server.Options)) *runn
 	}
 	s, stop := servertest.Run(t, o)
 	t.Cleanup(stop)
-	return &running{s, database, "http://" + s.Addr(t.Context()).String()}
+	return &Running{s, database, "http://" + s.Addr(t.Context()).String()}
 }
 
-// key makes a key of the tenant acme.
-func (s *running) key(t testing.TB, scopes ...forebay.Scope) string {
+// Key makes a key of the tenant acme.
+func (s *Running) Key(t testing.TB, scopes ...forebay.Scope) string {
 	t.Helper()
-	return s.keyOf(t, "acme", scopes...)
+	return s.KeyOf(t, "acme", scopes...)
 }
 
-func (s *running) keyOf(t testing.TB, tenant string, scopes ...forebay.Scope) string {
+// KeyOf makes a key of a tenant.
+func (s *Running) KeyOf(t testing.TB, tenant string, scopes ...forebay.Scope) string {
 	t.Helper()
-	keys, err := server.OpenKeys(t.Context(), s.database)
+	keys, err := server.OpenKeys(t.Context(), s.Database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +54,9 @@ func (s *running) keyOf(t testing.TB, tenant string, scopes ...forebay.Scope) st
 }
 
 // client returns a client of the API.
-func (s *running) client(t testing.TB, key string) *client.Client {
+func (s *Running) Client(t testing.TB, key string) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Options{BaseURL: s.url, Key: forebay.Secret(key)})
+	c, err := client.New(client.Options{BaseURL: s.URL, Key: forebay.Secret(key)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package dashboard_test
+// Package dashboardtest is what tests of the dashboard share that are in several packages: a
+// server with one, a visitor without script, and how a page looks in a browser.
+package dashboardtest
 
 import (
 	"fmt"
@@ -16,10 +18,11 @@ import (
 // look; "": none are taken.
 var screenshots = os.Getenv("FOREBAY_SCREENSHOTS")
 
-// axeSource is the program of axe-core, which tests alone use.
-func axeSource(t *testing.T) string {
+// AxeSource is the program of axe-core, which tests alone use. The package.json of that folder
+// names its version.
+func AxeSource(t *testing.T, folder string) string {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join(toolchain.NodeModules(t, filepath.Join("testdata", "axe")), "node_modules", "axe-core", "axe.min.js"))
+	source, err := os.ReadFile(filepath.Join(toolchain.NodeModules(t, folder), "node_modules", "axe-core", "axe.min.js"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +30,7 @@ func axeSource(t *testing.T) string {
 }
 
 // looks are the widths and themes in which each page is tried.
-var looks = [...]look{{1280, false}, {1280, true}, {390, false}, {390, true}}
+var looks = [...]Look{{1280, false}, {1280, true}, {390, false}, {390, true}}
 
 // ofColours are the rules of axe-core that a theme can break.
 var ofColours = []string{"color-contrast", "link-in-text-block"}
@@ -36,45 +39,46 @@ var ofColours = []string{"color-contrast", "link-in-text-block"}
 // Content is the same; what is wider than its place is scrolled.
 var ofWidth = []string{"scrollable-region-focusable"}
 
-type look struct {
-	width int64
-	dark  bool
+// Look is a width and a theme.
+type Look struct {
+	Width int64
+	Dark  bool
 }
 
-// looksOn returns the engine of a database, the looks in which pages are tried there, and
+// LooksOn returns the engine of a database, the looks in which pages are tried there, and
 // axe-core. Engines differ in the data and not in what is drawn. So one look is enough on
 // PostgreSQL, without axe-core.
-func looksOn(database, axe string) (engine string, in []look, by string) {
+func LooksOn(database, axe string) (engine string, in []Look, by string) {
 	if strings.HasPrefix(database, "sqlite:") {
 		return "sqlite", looks[:], axe
 	}
 	return "postgresql", looks[:1], ""
 }
 
-// inspect opens a page in some looks, or in all if none is given, and waits until it shows a text.
+// Inspect opens a page in some looks, or in all if none is given, and waits until it shows a text.
 // It fails for anything that the page complains of, for what axe-core finds, and if the page is
 // wider than the screen. A theme alone needs no visit of its own. axe "" is none. Colours are the
 // same at each width (TestNarrowPagesHaveTheSameColours), so they are tried at the first.
-func inspect(t *testing.T, p *browsertest.Page, axe, address, name, shows string, in ...look) {
+func Inspect(t *testing.T, p *browsertest.Page, axe, address, name, shows string, in ...Look) {
 	t.Helper()
 	if len(in) == 0 {
 		in = looks[:]
 	}
 	p.Complaints()
 	for i, look := range in {
-		what := fmt.Sprintf("%s, %d px, dark %v", name, look.width, look.dark)
-		p.Look(look.width, look.dark)
-		if i == 0 || in[i-1].width != look.width {
+		what := fmt.Sprintf("%s, %d px, dark %v", name, look.Width, look.Dark)
+		p.Look(look.Width, look.Dark)
+		if i == 0 || in[i-1].Width != look.Width {
 			p.Go(address)
 			p.Wait(`document.readyState === 'complete'`)
 			p.WaitText(shows)
 		}
 		switch {
 		case axe == "":
-		case look.dark && look.width == looks[0].width:
+		case look.Dark && look.Width == looks[0].Width:
 			p.Accessible(axe, what, ofColours...)
-		case look.dark: // the narrow page was tried when it was light
-		case look.width == looks[0].width:
+		case look.Dark: // the narrow page was tried when it was light
+		case look.Width == looks[0].Width:
 			p.Accessible(axe, what)
 		default:
 			p.Accessible(axe, what, ofWidth...)
@@ -94,10 +98,10 @@ func inspect(t *testing.T, p *browsertest.Page, axe, address, name, shows string
 			continue // on PostgreSQL, where pages look as on SQLite
 		}
 		shade := "light"
-		if look.dark {
+		if look.Dark {
 			shade = "dark"
 		}
-		p.Screenshot(screenshots, fmt.Sprintf("%s-%d-%s", strings.Trim(plain.ReplaceAllString(name, "-"), "-"), look.width, shade))
+		p.Screenshot(screenshots, fmt.Sprintf("%s-%d-%s", strings.Trim(plain.ReplaceAllString(name, "-"), "-"), look.Width, shade))
 	}
 }
 

@@ -1,4 +1,4 @@
-package dashboard_test
+package signin_test
 
 import (
 	"bytes"
@@ -8,43 +8,16 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
-
-// auditOf returns the entries of an action, oldest first.
-func (s *running) auditOf(t testing.TB, key, action string) (entries []forebay.AuditEntry) {
-	t.Helper()
-	var page struct {
-		Items []forebay.AuditEntry `json:"items"`
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/audit?limit=100&action="+action, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(body, &page)
-	}
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s: %v", resp.StatusCode, body, err)
-	}
-	for _, e := range page.Items {
-		entries = append([]forebay.AuditEntry{e}, entries...)
-	}
-	return entries
-}
 
 // People sign in at a real provider, act with the scopes of their roles, and sign out. The audit
 // log has who they are.
@@ -55,77 +28,77 @@ func TestSignInByOpenIDConnect(t *testing.T) {
 }
 
 func testOIDC(t *testing.T, database string) {
-	var signedIn *visitor // its cookies count for every port of the machine
+	var signedIn *dashboardtest.Visitor // its cookies count for every port of the machine
 	t.Run("people", func(t *testing.T) { signedIn = testPeople(t, database) })
 
 	// A server without the provider takes no session of people.
-	plain := start(t, database)
-	signedIn.t = t
-	signedIn.base = plain.url + "/ui"
-	signedIn.get("/keys").is(http.StatusUnauthorized).lacks("Example ID")
-	signedIn.get("/sign-in/begin").is(http.StatusNotFound)
+	plain := dashboardtest.Start(t, database)
+	signedIn.T = t
+	signedIn.Base = plain.URL + "/ui"
+	signedIn.Get("/keys").Is(http.StatusUnauthorized).Lacks("Example ID")
+	signedIn.Get("/sign-in/begin").Is(http.StatusNotFound)
 }
 
-func testPeople(t *testing.T, database string) *visitor {
+func testPeople(t *testing.T, database string) *dashboardtest.Visitor {
 	f := federate(t, database, "")
-	adminKey := f.key(t, forebay.ScopeAdmin)
+	adminKey := f.Key(t, forebay.ScopeAdmin)
 
 	olive := f.person(t)
-	if got := f.signIn(olive, "olive", "/ui/keys?all=no").is(http.StatusSeeOther).header.Get("Location"); got != "/ui/keys?all=no" {
+	if got := f.signIn(olive, "olive", "/ui/keys?all=no").Is(http.StatusSeeOther).Header.Get("Location"); got != "/ui/keys?all=no" {
 		t.Errorf("the sign-in leads to %q", got)
 	}
-	page := olive.get("/keys").is(http.StatusOK)
-	actor := page.one(`action="/ui/sign-out"><button class="quiet" title="([^"]*)"`)
+	page := olive.Get("/keys").Is(http.StatusOK)
+	actor := page.One(`action="/ui/sign-out"><button class="quiet" title="([^"]*)"`)
 	if !strings.HasPrefix(actor, "person:olive@example.com#") {
 		t.Errorf("the person is %q", actor)
 	}
-	olive.post("/queues/default/pause", url.Values{}).is(http.StatusSeeOther)
-	if paused := f.auditOf(t, adminKey, "pause"); len(paused) != 1 || paused[0].Actor != actor {
+	olive.Post("/queues/default/pause", url.Values{}).Is(http.StatusSeeOther)
+	if paused := f.AuditOf(t, adminKey, "pause"); len(paused) != 1 || paused[0].Actor != actor {
 		t.Errorf("the pause is %+v; want by %s", paused, actor)
 	}
 
 	victor := f.person(t)
-	f.signIn(victor, "victor", "/ui/jobs").is(http.StatusSeeOther)
-	victor.get("/deployments").is(http.StatusOK).noForms()
-	victor.post("/queues/default/resume", url.Values{}).is(http.StatusForbidden)
+	f.signIn(victor, "victor", "/ui/jobs").Is(http.StatusSeeOther)
+	victor.Get("/deployments").Is(http.StatusOK).NoForms()
+	victor.Post("/queues/default/resume", url.Values{}).Is(http.StatusForbidden)
 
 	// An operator ends another person's session. The person may sign in again.
-	sessions, _, err := f.client(t, adminKey).SignIns(t.Context(), "")
+	sessions, _, err := f.Client(t, adminKey).SignIns(t.Context(), "")
 	if err != nil || len(sessions) != 2 || sessions[0].Owner == sessions[1].Owner {
 		t.Fatalf("sessions: %+v, %v", sessions, err)
 	}
 	for _, one := range sessions {
 		if one.Owner != actor {
-			olive.get("/sign-ins").is(http.StatusOK).has("2 sessions", one.Owner)
-			olive.post("/sign-ins/"+one.ID+"/end", url.Values{}).is(http.StatusSeeOther)
+			olive.Get("/sign-ins").Is(http.StatusOK).Has("2 sessions", one.Owner)
+			olive.Post("/sign-ins/"+one.ID+"/end", url.Values{}).Is(http.StatusSeeOther)
 		}
 	}
-	victor.get("/deployments").is(http.StatusUnauthorized)
-	if ends := f.auditOf(t, adminKey, "end-sign-in"); len(ends) != 1 || ends[0].Actor != actor || ends[0].Tenant != "acme" || !strings.HasPrefix(ends[0].Target, "person:victor") {
+	victor.Get("/deployments").Is(http.StatusUnauthorized)
+	if ends := f.AuditOf(t, adminKey, "end-sign-in"); len(ends) != 1 || ends[0].Actor != actor || ends[0].Tenant != "acme" || !strings.HasPrefix(ends[0].Target, "person:victor") {
 		t.Errorf("ends of sessions: %+v", ends)
 	}
 
-	signIns := f.auditOf(t, adminKey, "sign-in")
+	signIns := f.AuditOf(t, adminKey, "sign-in")
 	if len(signIns) != 2 || signIns[0].Actor != actor || signIns[0].Tenant != forebay.DefaultTenant || signIns[1].Tenant != "acme" ||
 		signIns[1].Detail != fmt.Sprintf(`{"issuer":%q,"subject":"victor","roles":["Forebay.Viewer"]}`, f.provider.URL) {
 		t.Errorf("sign-ins: %+v", signIns)
 	}
 
 	// Sign-out ends the session here, and leads to the provider's page for the one there.
-	left := olive.post("/sign-out", url.Values{}).is(http.StatusSeeOther).location(olive.base)
-	end := html.UnescapeString(olive.get(strings.TrimPrefix(left, olive.base)).has("You have signed out here").one(`<a href="([^"]*)" rel="noreferrer">Sign out at Example ID too`))
-	if page := olive.open(http.MethodGet, end, nil); page.status != http.StatusOK || !strings.Contains(page.body, "sign-out") {
-		t.Errorf("%s: %d %s", end, page.status, page.body)
+	left := olive.Post("/sign-out", url.Values{}).Is(http.StatusSeeOther).Location(olive.Base)
+	end := html.UnescapeString(olive.Get(strings.TrimPrefix(left, olive.Base)).Has("You have signed out here").One(`<a href="([^"]*)" rel="noreferrer">Sign out at Example ID too`))
+	if page := olive.Open(http.MethodGet, end, nil); page.Status != http.StatusOK || !strings.Contains(page.Body, "sign-out") {
+		t.Errorf("%s: %d %s", end, page.Status, page.Body)
 	}
-	olive.get("/keys").is(http.StatusUnauthorized)
-	if outs := f.auditOf(t, adminKey, "sign-out"); len(outs) != 1 || outs[0].Actor != actor {
+	olive.Get("/keys").Is(http.StatusUnauthorized)
+	if outs := f.AuditOf(t, adminKey, "sign-out"); len(outs) != 1 || outs[0].Actor != actor {
 		t.Errorf("sign-outs: %+v", outs)
 	}
 
 	// Another person with the same name is another one.
 	double := f.person(t)
-	f.signIn(double, "olive-2", "/ui/keys").is(http.StatusSeeOther)
-	if other := double.get("/keys").is(http.StatusOK).one(`title="(person:[^"]*)"`); other == actor || !strings.HasPrefix(other, "person:olive@example.com#") {
+	f.signIn(double, "olive-2", "/ui/keys").Is(http.StatusSeeOther)
+	if other := double.Get("/keys").Is(http.StatusOK).One(`title="(person:[^"]*)"`); other == actor || !strings.HasPrefix(other, "person:olive@example.com#") {
 		t.Errorf("the double of %s is %s", actor, other)
 	}
 
@@ -137,7 +110,7 @@ func testPeople(t *testing.T, database string) *visitor {
 func TestRefusedSignIns(t *testing.T) {
 	t.Parallel()
 	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
-	adminKey := f.key(t, forebay.ScopeAdmin)
+	adminKey := f.Key(t, forebay.ScopeAdmin)
 	const notBegun, refused, noRole = "did not begin in this browser", "this sign-in was refused", "no role"
 	change := func(address string, pairs ...string) string {
 		u, err := url.Parse(address)
@@ -163,63 +136,63 @@ func TestRefusedSignIns(t *testing.T) {
 	var reasons []string
 	for _, c := range []struct {
 		name   string
-		finish func(v *visitor) answered
+		finish func(v *dashboardtest.Visitor) dashboardtest.Answered
 		status int
 		text   string
 		reason string // in the audit log; "": it has nothing
 	}{
-		{"another state", func(v *visitor) answered {
-			return v.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "state", "AAAA"), nil)
+		{"another state", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			return v.Open(http.MethodGet, change(f.at(v, begin(v, "/ui/"), "olive"), "state", "AAAA"), nil)
 		}, http.StatusUnauthorized, notBegun, ""},
-		{"a state that begins alike", func(v *visitor) answered {
-			callback := f.at(v, v.begin("/ui/"), "olive")
-			return v.open(http.MethodGet, change(callback, "state", state(callback)[:16]+strings.Repeat("A", 27)), nil)
+		{"a state that begins alike", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			callback := f.at(v, begin(v, "/ui/"), "olive")
+			return v.Open(http.MethodGet, change(callback, "state", state(callback)[:16]+strings.Repeat("A", 27)), nil)
 		}, http.StatusUnauthorized, notBegun, ""},
-		{"another browser", func(v *visitor) answered {
-			return f.person(t).open(http.MethodGet, f.at(v, v.begin("/ui/"), "olive"), nil)
+		{"another browser", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			return f.person(t).Open(http.MethodGet, f.at(v, begin(v, "/ui/"), "olive"), nil)
 		}, http.StatusUnauthorized, notBegun, ""},
-		{"another browser that has begun too", func(v *visitor) answered {
+		{"another browser that has begun too", func(v *dashboardtest.Visitor) dashboardtest.Answered {
 			other := f.person(t)
-			own := state(other.begin("/ui/"))
-			return other.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "state", own), nil)
+			own := state(begin(other, "/ui/"))
+			return other.Open(http.MethodGet, change(f.at(v, begin(v, "/ui/"), "olive"), "state", own), nil)
 		}, http.StatusUnauthorized, refused, "the provider does not take the code: invalid_grant"}, // PKCE
-		{"a used callback", func(v *visitor) answered {
-			callback := f.at(v, v.begin("/ui/"), "olive")
-			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
-			return v.open(http.MethodGet, callback, nil)
+		{"a used callback", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			callback := f.at(v, begin(v, "/ui/"), "olive")
+			v.Open(http.MethodGet, callback, nil).Is(http.StatusSeeOther)
+			return v.Open(http.MethodGet, callback, nil)
 		}, http.StatusUnauthorized, notBegun, ""},
-		{"a used code with a fresh cookie", func(v *visitor) answered {
-			callback := f.at(v, v.begin("/ui/"), "olive")
-			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
-			return v.open(http.MethodGet, change(callback, "state", state(v.begin("/ui/"))), nil)
+		{"a used code with a fresh cookie", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			callback := f.at(v, begin(v, "/ui/"), "olive")
+			v.Open(http.MethodGet, callback, nil).Is(http.StatusSeeOther)
+			return v.Open(http.MethodGet, change(callback, "state", state(begin(v, "/ui/"))), nil)
 		}, http.StatusUnauthorized, refused, "the provider does not take the code: invalid_grant"},
-		{"a cookie that was kept", func(v *visitor) answered {
-			callback := f.at(v, v.begin("/ui/"), "olive")
+		{"a cookie that was kept", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			callback := f.at(v, begin(v, "/ui/"), "olive")
 			site, err := url.Parse(f.public.URL + "/ui/sign-in/callback")
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept := v.http.Jar.Cookies(site)
-			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
+			kept := v.HTTP.Jar.Cookies(site)
+			v.Open(http.MethodGet, callback, nil).Is(http.StatusSeeOther)
 			for _, c := range kept {
 				c.Path = "/ui/sign-in/"
 			}
-			v.http.Jar.SetCookies(site, kept)
-			return v.open(http.MethodGet, callback, nil)
+			v.HTTP.Jar.SetCookies(site, kept)
+			return v.Open(http.MethodGet, callback, nil)
 		}, http.StatusUnauthorized, refused, "the provider does not take the code: invalid_grant"},
-		{"another nonce", func(v *visitor) answered {
-			return v.open(http.MethodGet, f.at(v, change(v.begin("/ui/"), "nonce", "another"), "olive"), nil)
+		{"another nonce", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			return v.Open(http.MethodGet, f.at(v, change(begin(v, "/ui/"), "nonce", "another"), "olive"), nil)
 		}, http.StatusUnauthorized, refused, "the ID token has another nonce"},
-		{"another issuer's answer", func(v *visitor) answered {
-			return v.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "iss", "https://other.example"), nil)
+		{"another issuer's answer", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			return v.Open(http.MethodGet, change(f.at(v, begin(v, "/ui/"), "olive"), "iss", "https://other.example"), nil)
 		}, http.StatusUnauthorized, refused, "the answer is another issuer's"},
-		{"an answer without an issuer", func(v *visitor) answered {
-			return v.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "iss", ""), nil)
+		{"an answer without an issuer", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			return v.Open(http.MethodGet, change(f.at(v, begin(v, "/ui/"), "olive"), "iss", ""), nil)
 		}, http.StatusUnauthorized, refused, "the answer is another issuer's"},
-		{"no consent", func(v *visitor) answered {
-			return v.open(http.MethodGet, f.at(v, change(v.begin("/ui/"), "prompt", "none"), "olive"), nil)
+		{"no consent", func(v *dashboardtest.Visitor) dashboardtest.Answered {
+			return v.Open(http.MethodGet, f.at(v, change(begin(v, "/ui/"), "prompt", "none"), "olive"), nil)
 		}, http.StatusUnauthorized, refused, "the provider refused: login_required"},
-		{"a changed signature", func(v *visitor) answered {
+		{"a changed signature", func(v *dashboardtest.Visitor) dashboardtest.Answered {
 			defer f.changeTokens(func(tokens map[string]any) {
 				token := tokens["id_token"].(string)
 				dot := strings.LastIndexByte(token, '.')
@@ -227,23 +200,23 @@ func TestRefusedSignIns(t *testing.T) {
 			})()
 			return f.signIn(v, "olive", "/ui/")
 		}, http.StatusUnauthorized, refused, "the ID token is not valid: signature"},
-		{"no role", func(v *visitor) answered { return f.signIn(v, "nobody", "/ui/") },
+		{"no role", func(v *dashboardtest.Visitor) dashboardtest.Answered { return f.signIn(v, "nobody", "/ui/") },
 			http.StatusForbidden, noRole, "none of the person's roles is configured"},
-		{"two tenants", func(v *visitor) answered { return f.signIn(v, "torn", "/ui/") },
+		{"two tenants", func(v *dashboardtest.Visitor) dashboardtest.Answered { return f.signIn(v, "torn", "/ui/") },
 			http.StatusForbidden, noRole, `the person's roles are in different tenants: "acme" and "other"`},
-		{"a role that may not read", func(v *visitor) answered { return f.signIn(v, "sam", "/ui/") },
+		{"a role that may not read", func(v *dashboardtest.Visitor) dashboardtest.Answered { return f.signIn(v, "sam", "/ui/") },
 			http.StatusForbidden, noRole, `the dashboard needs a role with the scope "read" or "view"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := f.person(t)
-			v.t = t
-			c.finish(v).is(c.status).has(c.text, "Sign in with Example ID", "API key").lacks("nonce", "token", "acme")
+			v.T = t
+			c.finish(v).Is(c.status).Has(c.text, "Sign in with Example ID", "API key").Lacks("nonce", "token", "acme")
 			if c.reason != "" {
 				reasons = append(reasons, c.reason)
 			}
 		})
 	}
-	entries := f.auditOf(t, adminKey, "refuse-sign-in")
+	entries := f.AuditOf(t, adminKey, "refuse-sign-in")
 	for i, e := range entries {
 		var detail struct{ Reason, Subject string }
 		if err := json.Unmarshal([]byte(e.Detail), &detail); err != nil || i >= len(reasons) || detail.Reason != reasons[i] {
@@ -285,35 +258,35 @@ func (f *federated) changeTokens(change func(tokens map[string]any)) (restore fu
 func TestForeignTokens(t *testing.T) {
 	t.Parallel()
 	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
-	adminKey := f.key(t, forebay.ScopeAdmin)
+	adminKey := f.Key(t, forebay.ScopeAdmin)
 	serve := func(client string) *federated {
 		other := &federated{public: f.public, provider: f.provider}
-		other.running = start(t, "sqlite:"+dbtest.SQLite(t), other.with(func(o *server.OIDC) { o.ClientID, o.ClientSecret = client, oidcSecret(client) }))
+		other.Running = dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), other.with(func(o *server.OIDC) { o.ClientID, o.ClientSecret = client, oidcSecret(client) }))
 		return other
 	}
 	other := serve("other")
-	f.public.to(t, other.url)
+	f.public.to(t, other.URL)
 	var foreign any
 	restore := f.changeTokens(func(tokens map[string]any) { foreign = tokens["id_token"] })
-	f.signIn(f.person(t), "olive", "/ui/").is(http.StatusSeeOther)
+	f.signIn(f.person(t), "olive", "/ui/").Is(http.StatusSeeOther)
 	restore()
 	if foreign == nil {
 		t.Fatal("there was no token")
 	}
 
-	f.public.to(t, f.url)
+	f.public.to(t, f.URL)
 	restore = f.changeTokens(func(tokens map[string]any) { tokens["id_token"] = foreign })
-	f.signIn(f.person(t), "olive", "/ui/").is(http.StatusUnauthorized).has("this sign-in was refused")
+	f.signIn(f.person(t), "olive", "/ui/").Is(http.StatusUnauthorized).Has("this sign-in was refused")
 	restore()
-	if entries := f.auditOf(t, adminKey, "refuse-sign-in"); len(entries) != 1 || !strings.Contains(entries[0].Detail, "audience") {
+	if entries := f.AuditOf(t, adminKey, "refuse-sign-in"); len(entries) != 1 || !strings.Contains(entries[0].Detail, "audience") {
 		t.Errorf("the audit log has %+v", entries)
 	}
 
 	hasty := serve("hasty")
-	key := hasty.key(t, forebay.ScopeAdmin)
-	f.public.to(t, hasty.url)
-	f.signIn(f.person(t), "olive", "/ui/").is(http.StatusUnauthorized).has("this sign-in was refused")
-	if entries := hasty.auditOf(t, key, "refuse-sign-in"); len(entries) != 1 || !strings.Contains(entries[0].Detail, "it has expired") {
+	key := hasty.Key(t, forebay.ScopeAdmin)
+	f.public.to(t, hasty.URL)
+	f.signIn(f.person(t), "olive", "/ui/").Is(http.StatusUnauthorized).Has("this sign-in was refused")
+	if entries := hasty.AuditOf(t, key, "refuse-sign-in"); len(entries) != 1 || !strings.Contains(entries[0].Detail, "it has expired") {
 		t.Errorf("the audit log has %+v", entries)
 	}
 }
@@ -323,59 +296,59 @@ func TestForeignTokens(t *testing.T) {
 func TestProviderDown(t *testing.T) {
 	t.Parallel()
 	f := federate(t, "sqlite:"+dbtest.SQLite(t), "thin")
-	key := f.key(t, forebay.ScopeAdmin)
+	key := f.Key(t, forebay.ScopeAdmin)
 	f.provider.down.Store(true)
 	v := f.person(t)
-	v.get("/sign-in/begin").is(http.StatusServiceUnavailable).has("cannot be reached", "use an API key", "<details class=\"by-key\" open>")
-	v.post("/sign-in", url.Values{"key": {key}}).is(http.StatusSeeOther)
-	v.get("/keys").is(http.StatusOK)
+	v.Get("/sign-in/begin").Is(http.StatusServiceUnavailable).Has("cannot be reached", "use an API key", "<details class=\"by-key\" open>")
+	v.Post("/sign-in", url.Values{"key": {key}}).Is(http.StatusSeeOther)
+	v.Get("/keys").Is(http.StatusOK)
 
 	f.provider.down.Store(false)
 	// ID tokens of this provider have no claims: they come from its userinfo endpoint.
 	elsa := f.person(t)
-	elsa.untilStatus("/sign-in/begin", http.StatusSeeOther)
-	f.signIn(elsa, "elsa", "/ui/jobs").is(http.StatusSeeOther)
-	elsa.get("/jobs").is(http.StatusOK)
-	if entries := f.auditOf(t, key, "sign-in"); len(entries) != 2 || entries[1].Tenant != "other" {
+	elsa.UntilStatus("/sign-in/begin", http.StatusSeeOther)
+	f.signIn(elsa, "elsa", "/ui/jobs").Is(http.StatusSeeOther)
+	elsa.Get("/jobs").Is(http.StatusOK)
+	if entries := f.AuditOf(t, key, "sign-in"); len(entries) != 2 || entries[1].Tenant != "other" {
 		t.Errorf("sign-ins: %+v", entries)
 	}
 
 	// It fails between the two halves of a sign-in.
 	late := f.person(t)
-	callback := f.at(late, late.begin("/ui/"), "olive")
+	callback := f.at(late, begin(late, "/ui/"), "olive")
 	f.provider.down.Store(true)
-	late.open(http.MethodGet, callback, nil).is(http.StatusServiceUnavailable).has("cannot be reached")
+	late.Open(http.MethodGet, callback, nil).Is(http.StatusServiceUnavailable).Has("cannot be reached")
 }
 
 // A provider that names another issuer in its metadata is not used.
 func TestWrongIssuer(t *testing.T) {
 	t.Parallel()
 	f := federate(t, "sqlite:"+dbtest.SQLite(t), "", func(o *server.OIDC) { o.Issuer = strings.Replace(o.Issuer, "127.0.0.1", "localhost", 1) })
-	f.key(t, forebay.ScopeAdmin)
-	f.person(t).get("/sign-in/begin").is(http.StatusServiceUnavailable).has("does not answer as it should")
+	f.Key(t, forebay.ScopeAdmin)
+	f.person(t).Get("/sign-in/begin").Is(http.StatusServiceUnavailable).Has("does not answer as it should")
 }
 
 // Refused strangers fill only so much of the audit log.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
-	key := f.key(t, forebay.ScopeAdmin)
+	key := f.Key(t, forebay.ScopeAdmin)
 	const tries = 40
 	for range tries {
 		v := f.person(t)
-		u, err := url.Parse(v.get("/sign-in/begin").is(http.StatusSeeOther).location(v.base))
+		u, err := url.Parse(v.Get("/sign-in/begin").Is(http.StatusSeeOther).Location(v.Base))
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.open(http.MethodGet, v.base+"/sign-in/callback?"+url.Values{"state": {u.Query().Get("state")}, "iss": {f.provider.URL}, "error": {"access_denied"}}.Encode(), nil).is(http.StatusUnauthorized)
+		v.Open(http.MethodGet, v.Base+"/sign-in/callback?"+url.Values{"state": {u.Query().Get("state")}, "iss": {f.provider.URL}, "error": {"access_denied"}}.Encode(), nil).Is(http.StatusUnauthorized)
 	}
-	entries := f.auditOf(t, key, "refuse-sign-in")
+	entries := f.AuditOf(t, key, "refuse-sign-in")
 	if len(entries) < 10 || len(entries) >= tries {
 		t.Errorf("%d entries of %d refusals", len(entries), tries)
 	}
 	// Those whom the provider knows are still told of.
-	f.signIn(f.person(t), "nobody", "/ui/").is(http.StatusForbidden)
-	if got := f.auditOf(t, key, "refuse-sign-in"); got[len(got)-1].Actor == "person:unknown" {
+	f.signIn(f.person(t), "nobody", "/ui/").Is(http.StatusForbidden)
+	if got := f.AuditOf(t, key, "refuse-sign-in"); got[len(got)-1].Actor == "person:unknown" {
 		t.Errorf("the last of %d is %+v", len(got), got[len(got)-1])
 	}
 }
@@ -385,23 +358,23 @@ func TestRefusalsAreBounded(t *testing.T) {
 func TestSignInsOfTabs(t *testing.T) {
 	t.Parallel()
 	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
-	f.key(t, forebay.ScopeAdmin)
+	f.Key(t, forebay.ScopeAdmin)
 	v := f.person(t)
-	first, second := v.begin("/ui/jobs"), v.begin("/ui/keys")
+	first, second := begin(v, "/ui/jobs"), begin(v, "/ui/keys")
 	for _, tab := range []struct{ address, next string }{{first, "/ui/jobs"}, {second, "/ui/keys"}} {
-		if got := v.open(http.MethodGet, f.at(v, tab.address, "olive"), nil).is(http.StatusSeeOther).header.Get("Location"); got != tab.next {
+		if got := v.Open(http.MethodGet, f.at(v, tab.address, "olive"), nil).Is(http.StatusSeeOther).Header.Get("Location"); got != tab.next {
 			t.Errorf("a tab goes on at %q; want %q", got, tab.next)
 		}
 	}
 	for range 20 {
-		v.begin("/ui/")
+		begin(v, "/ui/")
 	}
 	site, err := url.Parse(f.public.URL + "/ui/sign-in/callback")
 	if err != nil {
 		t.Fatal(err)
 	}
 	flows := 0
-	for _, c := range v.http.Jar.Cookies(site) {
+	for _, c := range v.HTTP.Jar.Cookies(site) {
 		if strings.HasPrefix(c.Name, "forebay_sign_in_") {
 			flows++
 		}
@@ -409,12 +382,12 @@ func TestSignInsOfTabs(t *testing.T) {
 	if flows != 8 {
 		t.Errorf("%d sign-ins are under way", flows)
 	}
-	if got := v.open(http.MethodGet, v.base+"/sign-in/begin?next=/ui/jobs", nil).is(http.StatusSeeOther).header.Get("Location"); got != "/ui/sign-in?next=%2Fui%2Fjobs" {
+	if got := v.Open(http.MethodGet, v.Base+"/sign-in/begin?next=/ui/jobs", nil).Is(http.StatusSeeOther).Header.Get("Location"); got != "/ui/sign-in?next=%2Fui%2Fjobs" {
 		t.Errorf("a page of another origin leads to %q", got)
 	}
 	for _, next := range []string{"https://evil.example/", "//evil.example/", "/\\evil.example", "/elsewhere", "/ui/" + strings.Repeat("x", 2000)} {
 		stranger := f.person(t)
-		if got := f.signIn(stranger, "olive", next).is(http.StatusSeeOther).header.Get("Location"); got != "/ui/" {
+		if got := f.signIn(stranger, "olive", next).Is(http.StatusSeeOther).Header.Get("Location"); got != "/ui/" {
 			t.Errorf("%.40s leads to %q", next, got)
 		}
 	}
@@ -423,13 +396,13 @@ func TestSignInsOfTabs(t *testing.T) {
 // A person signs in and out in a browser, under the policy of the pages.
 func TestOpenIDConnectInABrowser(t *testing.T) {
 	t.Parallel()
-	browser, axe := browsertest.Start(t), axeSource(t)
-	onDatabases(t, func(t *testing.T, database string) {
+	browser, axe := browsertest.Start(t), dashboardtest.AxeSource(t, filepath.Join("..", "testdata", "axe"))
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		f := federate(t, database, "")
-		f.key(t, forebay.ScopeAdmin)
+		f.Key(t, forebay.ScopeAdmin)
 		page := browser.Open(t)
-		engine, in, axe := looksOn(database, axe)
-		inspect(t, page, axe, f.public.URL+"/ui/sign-in", engine+" sign-in-oidc", "Sign in with Example ID", in...)
+		engine, in, axe := dashboardtest.LooksOn(database, axe)
+		dashboardtest.Inspect(t, page, axe, f.public.URL+"/ui/sign-in", engine+" sign-in-oidc", "Sign in with Example ID", in...)
 		page.Go(f.public.URL + "/ui/keys?all=no")
 		page.WaitText("Sign in with Example ID")
 		page.Complaints() // of the 401
@@ -466,13 +439,13 @@ func TestSignInBehindTLS(t *testing.T) {
 	t.Parallel()
 	f := &federated{public: newTLSFront(t), provider: newFront(t)}
 	f.provider.to(t, startProvider(t, f.provider.URL, f.public.URL+"/ui/sign-in/callback", ""))
-	f.running = start(t, "sqlite:"+dbtest.SQLite(t), f.with())
-	f.public.to(t, f.url)
-	f.key(t, forebay.ScopeAdmin)
+	f.Running = dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), f.with())
+	f.public.to(t, f.URL)
+	f.Key(t, forebay.ScopeAdmin)
 	v := f.person(t)
-	began := v.get("/sign-in/begin?next=/ui/jobs").is(http.StatusSeeOther)
-	finished := v.open(http.MethodGet, f.at(v, began.location(v.base), "olive"), nil).is(http.StatusSeeOther)
-	v.get("/jobs").is(http.StatusOK)
+	began := v.Get("/sign-in/begin?next=/ui/jobs").Is(http.StatusSeeOther)
+	finished := v.Open(http.MethodGet, f.at(v, began.Location(v.Base), "olive"), nil).Is(http.StatusSeeOther)
+	v.Get("/jobs").Is(http.StatusOK)
 	flow, session := cookies(began), cookies(finished)
 	if len(flow) != 1 || len(session) != 2 || session[0].Name != flow[0].Name || session[0].MaxAge != -1 {
 		t.Fatalf("cookies %v, then %v", flow, session)
@@ -488,4 +461,6 @@ func TestSignInBehindTLS(t *testing.T) {
 }
 
 // cookies are those that an answer sets.
-func cookies(a answered) []*http.Cookie { return (&http.Response{Header: a.header}).Cookies() }
+func cookies(a dashboardtest.Answered) []*http.Cookie {
+	return (&http.Response{Header: a.Header}).Cookies()
+}

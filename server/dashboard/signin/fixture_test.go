@@ -1,4 +1,4 @@
-package dashboard_test
+package signin_test
 
 import (
 	"bufio"
@@ -17,10 +17,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -75,7 +74,7 @@ func (f *front) to(t testing.TB, address string) {
 
 // federated is a server with a provider, each behind a proxy.
 type federated struct {
-	*running
+	*dashboardtest.Running
 	public, provider *front
 }
 
@@ -89,8 +88,8 @@ func federate(t testing.TB, database, kind string, change ...func(*server.OIDC))
 	t.Helper()
 	f := &federated{public: newFront(t), provider: newFront(t)}
 	f.provider.to(t, startProvider(t, f.provider.URL, f.public.URL+"/ui/sign-in/callback", kind))
-	f.running = start(t, database, f.with(change...))
-	f.public.to(t, f.url)
+	f.Running = dashboardtest.Start(t, database, f.with(change...))
+	f.public.to(t, f.URL)
 	return f
 }
 
@@ -153,105 +152,53 @@ func startProvider(t testing.TB, issuer, callback, kind string) string {
 }
 
 // person is somebody with a browser without script, who has not signed in.
-func (f *federated) person(t testing.TB) *visitor {
+func (f *federated) person(t testing.TB) *dashboardtest.Visitor {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &visitor{t, f.public.URL + "/ui", &http.Client{Jar: jar, Transport: f.public.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-}
-
-// open opens an absolute address, as a link of another site does, and follows no redirect.
-func (v *visitor) open(method, address string, form url.Values) answered {
-	v.t.Helper()
-	var body io.Reader
-	if form != nil {
-		body = strings.NewReader(form.Encode())
-	}
-	req, err := http.NewRequestWithContext(context.Background(), method, address, body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if form != nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	req.Header.Set("Sec-Fetch-Site", "cross-site")
-	resp, err := v.http.Do(req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	return answered{v.t, method + " " + address, resp.StatusCode, resp.Request.URL.RequestURI(), string(page), resp.Header}
-}
-
-// location is where an answer leads, as an absolute address.
-func (a answered) location(base string) string {
-	a.t.Helper()
-	to, err := url.Parse(base)
-	if err == nil {
-		to, err = to.Parse(a.header.Get("Location"))
-	}
-	if err != nil || a.header.Get("Location") == "" {
-		a.t.Fatalf("%s: status %d leads to %q (%v): %s", a.what, a.status, a.header.Get("Location"), err, a.body)
-	}
-	return to.String()
+	return &dashboardtest.Visitor{T: t, Base: f.public.URL + "/ui", HTTP: &http.Client{Jar: jar, Transport: f.public.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // begin presses the button of the sign-in page and returns the address at the provider.
-func (v *visitor) begin(next string) string {
-	v.t.Helper()
-	page := v.get("/sign-in?"+url.Values{"next": {next}}.Encode()).is(http.StatusOK).has("Sign in with Example ID", "API key")
-	href := html.UnescapeString(page.one(`<a class="button" href="/ui(/sign-in/begin[^"]*)"`))
-	return v.get(href).is(http.StatusSeeOther).location(v.base)
+func begin(v *dashboardtest.Visitor, next string) string {
+	v.T.Helper()
+	page := v.Get("/sign-in?"+url.Values{"next": {next}}.Encode()).Is(http.StatusOK).Has("Sign in with Example ID", "API key")
+	href := html.UnescapeString(page.One(`<a class="button" href="/ui(/sign-in/begin[^"]*)"`))
+	return v.Get(href).Is(http.StatusSeeOther).Location(v.Base)
 }
 
 var formAction = regexp.MustCompile(`<form[^>]* action="([^"]*)"`)
 
 // at goes the way at the provider: its pages for the login and for consent. It returns the
 // address of the callback.
-func (f *federated) at(v *visitor, address, login string) string {
-	v.t.Helper()
+func (f *federated) at(v *dashboardtest.Visitor, address, login string) string {
+	v.T.Helper()
 	for range 12 {
 		if strings.HasPrefix(address, f.public.URL) {
 			return address
 		}
-		page := v.open(http.MethodGet, address, nil)
-		if page.status == http.StatusOK {
-			action := formAction.FindStringSubmatch(page.body)
+		page := v.Open(http.MethodGet, address, nil)
+		if page.Status == http.StatusOK {
+			action := formAction.FindStringSubmatch(page.Body)
 			if action == nil {
-				v.t.Fatalf("the provider's page has no form: %s", page.body)
+				v.T.Fatalf("the provider's page has no form: %s", page.Body)
 			}
 			form := url.Values{"prompt": {"consent"}}
-			if strings.Contains(page.body, `name="login"`) {
+			if strings.Contains(page.Body, `name="login"`) {
 				form = url.Values{"prompt": {"login"}, "login": {login}, "password": {"x"}}
 			}
-			page = v.open(http.MethodPost, html.UnescapeString(action[1]), form)
+			page = v.Open(http.MethodPost, html.UnescapeString(action[1]), form)
 		}
-		address = page.location(address)
+		address = page.Location(address)
 	}
-	v.t.Fatalf("the provider leads to no end; last to %s", address)
+	v.T.Fatalf("the provider leads to no end; last to %s", address)
 	return ""
 }
 
 // signIn goes the whole way, and returns the answer of the callback.
-func (f *federated) signIn(v *visitor, login, next string) answered {
-	v.t.Helper()
-	return v.open(http.MethodGet, f.at(v, v.begin(next), login), nil)
-}
-
-// untilStatus opens a page again until it has a status.
-func (v *visitor) untilStatus(path string, status int) {
-	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.t.Context(), time.Minute)
-	defer cancel()
-	for v.get(path).status != status {
-		if sleep.For(ctx, 50*time.Millisecond) != nil {
-			v.t.Fatalf("%s does not get the status %d", path, status)
-		}
-	}
+func (f *federated) signIn(v *dashboardtest.Visitor, login, next string) dashboardtest.Answered {
+	v.T.Helper()
+	return v.Open(http.MethodGet, f.at(v, begin(v, next), login), nil)
 }
