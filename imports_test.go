@@ -141,6 +141,7 @@ var mayImport = map[string][]string{
 	"server":                           {".", "internal/..."},
 	"server/admission":                 {},
 	"server/crash":                     {},
+	"server/crash/kills":               {},
 	"server/dashboard":                 {},
 	"server/dashboard/signin":          {},
 	"server/interop":                   {},

@@ -84,7 +84,7 @@ func launch() (b *Browser, stop func(), err error) {
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-features", "Translate,OptimizationHints,MediaRouter"),
 		// Each page runs axe-core for less than a second, anew. To optimize it takes longer than
 		// that saves.
-		chromedp.Flag("js-flags", "--no-opt --no-maglev --always-sparkplug"),
+		chromedp.Flag("js-flags", "--no-opt --no-maglev"),
 		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // the sandbox does not run as root

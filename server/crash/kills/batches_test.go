@@ -1,6 +1,6 @@
 //go:build unix
 
-package crash_test
+package kills_test
 
 import (
 	"bytes"
@@ -70,7 +70,7 @@ func newBatchCrash(t *testing.T, at string) *batchCrash {
 }
 
 func (c *batchCrash) run() {
-	lines, kills := size(2000, 400), size(5, 3)
+	lines, kills := servertest.Size(2000, 400), servertest.Size(5, 3)
 	if n, err := strconv.Atoi(os.Getenv(linesVariable)); err == nil {
 		lines = n
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package crash_test
+package kills_test
 
 import (
 	"context"
@@ -108,7 +108,7 @@ func (c *documentCrash) content(n int) string {
 }
 
 func (c *documentCrash) run() {
-	documents, kills := size(40, 12), size(10, 4)
+	documents, kills := servertest.Size(40, 12), servertest.Size(10, 4)
 	sent := 0
 	p := servertest.Launch(c.T, c.options)
 	for round := range kills {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package crash_test
+package kills_test
 
 import (
 	"fmt"

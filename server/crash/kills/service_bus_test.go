@@ -1,15 +1,13 @@
 //go:build unix
 
-package crash_test
+package kills_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -45,15 +43,8 @@ const (
 )
 
 func testServiceBusUnderKills(t *testing.T, o servertest.ProcessOptions, processes int, programs []sdkProgram) {
-	plain, ordered, kills := size(150, 60), size(90, 30), size(5, 3)
-	seed := rand.Uint64()
-	if s := os.Getenv(crashSeedVariable); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("%s: %s", crashSeedVariable, err)
-		}
-	}
-	t.Logf("%s=%d", crashSeedVariable, seed)
+	plain, ordered, kills := servertest.Size(150, 60), servertest.Size(90, 30), servertest.Size(5, 3)
+	seed := servertest.Seed(t)
 	began, random := time.Now(), rand.New(rand.NewPCG(seed, 0))
 	o.ServiceBus = server.ServiceBus{Plain: "127.0.0.1:0"}
 	running := make([]*servertest.Process, processes)
@@ -128,7 +119,7 @@ func testServiceBusUnderKills(t *testing.T, o servertest.ProcessOptions, process
 		p.Stop(t)
 	}
 	if processes == 1 {
-		checkIntegrity(t, o.Database)
+		servertest.CheckIntegrity(t, o.Database)
 	}
 }
 
@@ -307,4 +298,4 @@ type sdkProgram struct {
 	start func(r *busRecord, connection string, plain, ordered int) (stop func())
 }
 
-var sdkSources = filepath.Join("..", "interop", "servicebus", "testdata", "servicebus")
+var sdkSources = filepath.Join("..", "..", "interop", "servicebus", "testdata", "servicebus")
