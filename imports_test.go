@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"internal/dashboard/fetch":         {},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
 	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
+	"internal/dashboardtest":           {".", "client", "internal/browsertest", "internal/db/dbtest", "internal/raced", "internal/servertest", "internal/sleep", "internal/toolchain", "server"},
 	"internal/browsertest":             {"internal/raced", "internal/sleep", "internal/toolchain"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/pgtest", "internal/raced"},
@@ -116,7 +117,7 @@ var mayImport = map[string][]string{
 	"internal/responses/bridge":        {"."},
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
-	"internal/servertest":              {".", "internal/modelsim", "internal/sleep", "server"},
+	"internal/servertest":              {".", "client", "internal/db/dbtest", "internal/modelsim", "internal/sleep", "server"},
 	"internal/sleep":                   {},
 	"internal/seal":                    {},
 	"internal/servicebus/atom":         {".", "internal/bus", "internal/bus/entity", "internal/limits", "internal/messaging", "internal/servicebus/auth"},
@@ -138,9 +139,14 @@ var mayImport = map[string][]string{
 	"internal/webhook":                 {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/limits", "internal/panics", "internal/queue", "internal/sleep"},
 	"internal/workflow":                {"."},
 	"server":                           {".", "internal/..."},
+	"server/admission":                 {},
 	"server/crash":                     {},
+	"server/crash/kills":               {},
 	"server/dashboard":                 {},
+	"server/dashboard/signin":          {},
 	"server/interop":                   {},
+	"server/interop/servicebus":        {},
+	"server/openai":                    {},
 }
 
 // inOutStandard are the parts of the standard library that do input or output. The root package

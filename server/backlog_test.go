@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/servertest"
@@ -45,7 +46,7 @@ func TestBacklogIsNoStampede(t *testing.T) {
 	})
 	t.Cleanup(model.Close)
 	opts := server.Options{
-		Database:    "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"),
+		Database:    "sqlite:" + dbtest.SQLite(t),
 		Deployments: []server.Deployment{simulatedDeployment(model)},
 		Queues:      map[string]server.Queue{forebay.DefaultQueue: {Concurrency: places}},
 	}
@@ -55,7 +56,7 @@ func TestBacklogIsNoStampede(t *testing.T) {
 	}
 	var ids []string
 	for i := range jobs {
-		ids = append(ids, submit(t, before, "chat", modelsim.Marked(fmt.Sprint("backlog-", i), "say something")).ID)
+		ids = append(ids, servertest.Submit(t, before, "chat", modelsim.Marked(fmt.Sprint("backlog-", i), "say something")).ID)
 	}
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
@@ -63,9 +64,9 @@ func TestBacklogIsNoStampede(t *testing.T) {
 	if model.Stats().Calls != 0 {
 		t.Fatal("a server that does not run made calls")
 	}
-	s := start(t, opts)
+	s := servertest.Start(t, opts)
 	for i, id := range ids {
-		if job := await(t, s, id); job.Status != forebay.StatusSucceeded || model.Calls(fmt.Sprint("backlog-", i)) != 1 {
+		if job := servertest.Await(t, s, id); job.Status != forebay.StatusSucceeded || model.Calls(fmt.Sprint("backlog-", i)) != 1 {
 			t.Errorf("%s after %d calls", job.Status, model.Calls(fmt.Sprint("backlog-", i)))
 		}
 	}
@@ -97,7 +98,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	together := make(chan struct{}) // closed once two run at once, however slow the machine is
 	meet := sync.OnceFunc(func() { close(together) })
 	folder := t.TempDir()
-	s := start(t, server.Options{
+	s := servertest.Start(t, server.Options{
 		Database: "sqlite:" + filepath.Join(folder, "forebay.db"),
 		Limits:   server.Limits{MemoryBytes: memory},
 		Functions: []forebay.Task{{Name: "echo", Run: func(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
@@ -117,10 +118,10 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 			return forebay.TaskResult{Output: call.Input}, nil
 		}}},
 	})
-	r := over(t, s)
+	r := servertest.Over(t, s)
 	text := func(n int) string { return fmt.Sprint(n) + strings.Repeat("5 MB of text. ", size/14) }
 	ids := make([]string, jobs)
-	operate(t, r, "pause")
+	servertest.Operate(t, r, "pause")
 	var sending sync.WaitGroup
 	for first := range 4 {
 		sending.Go(func() {
@@ -137,7 +138,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	operate(t, r, "resume")
+	servertest.Operate(t, r, "resume")
 	for n, id := range ids {
 		job, attempts := r.MustAwait(t, id)
 		if job.Status != forebay.StatusSucceeded || len(attempts) != 1 || job.Result != nil && string(job.Result) != "null" {
@@ -156,14 +157,6 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 	}
 	if blobs := countFiles(t, folder); blobs < 2*jobs {
 		t.Errorf("%d files beside the database; %d payloads were too large for it", blobs, 2*jobs)
-	}
-}
-
-// operate pauses or resumes the default queue.
-func operate(t *testing.T, r servertest.Remote, what string) {
-	t.Helper()
-	if _, err := r.Do(t.Context(), http.MethodPost, "/v1/queues/default/"+what, nil, nil, nil); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -45,7 +46,7 @@ func TestBackupWhileServing(t *testing.T) {
 		t.Run(from, func(t *testing.T) {
 			t.Parallel()
 			o := echoing(t, engines[from](t))
-			s := over(t, start(t, o))
+			s := servertest.Over(t, servertest.Start(t, o))
 			large := strings.Repeat("x", 300_000) // more than a row holds
 			sums := map[string][sha256.Size]byte{}
 			submit := func(ctx context.Context, n int) (string, [sha256.Size]byte, error) {
@@ -91,7 +92,7 @@ func TestBackupWhileServing(t *testing.T) {
 			if _, err := server.RestoreBackup(t.Context(), back, folder, silent); err == nil || !strings.HasPrefix(err.Error(), "database: this database is not empty") {
 				t.Errorf("a database that is not empty: %v", err)
 			}
-			restored := over(t, start(t, back))
+			restored := servertest.Over(t, servertest.Start(t, back))
 			for id, sum := range sums {
 				job, err := restored.Await(t.Context(), id)
 				if err != nil || job.Status != forebay.StatusSucceeded {
@@ -109,7 +110,7 @@ func TestBackupWhileServing(t *testing.T) {
 func TestDamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	o := echoing(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
-	s := over(t, start(t, o))
+	s := servertest.Over(t, servertest.Start(t, o))
 	job, _, err := s.Submit(t.Context(), "", map[string]any{"task": "echo", "input": strings.Repeat("x", 300_000)})
 	if err == nil {
 		_, err = s.Await(t.Context(), job.ID)
@@ -158,8 +159,8 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 func TestInterruptedRestoreGoesOn(t *testing.T) {
 	t.Parallel()
 	o := echoing(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
-	s := over(t, start(t, o))
-	ids := submitMany(t, s, 1500, map[string]any{"task": "echo", "input": "x"})
+	s := servertest.Over(t, servertest.Start(t, o))
+	ids := servertest.SubmitMany(t, s, 1500, map[string]any{"task": "echo", "input": "x"})
 	folder := filepath.Join(t.TempDir(), "backup")
 	if _, err := server.MakeBackup(t.Context(), o, folder, silent); err != nil {
 		t.Fatal(err)
@@ -181,7 +182,7 @@ func TestInterruptedRestoreGoesOn(t *testing.T) {
 	if _, err := server.RestoreBackup(t.Context(), back, folder, silent); err != nil {
 		t.Fatal(err)
 	}
-	restored := over(t, start(t, back))
+	restored := servertest.Over(t, servertest.Start(t, back))
 	for _, id := range []string{ids[0], ids[750], ids[1499]} {
 		if job, err := restored.Await(t.Context(), id); err != nil || job.Status != forebay.StatusSucceeded {
 			t.Fatalf("%s: %s %v", id, job.Status, err)
@@ -193,7 +194,7 @@ func TestInterruptedRestoreGoesOn(t *testing.T) {
 func TestBackupNeedsEveryPayload(t *testing.T) {
 	t.Parallel()
 	o := echoing(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
-	s := over(t, start(t, o))
+	s := servertest.Over(t, servertest.Start(t, o))
 	job, _, err := s.Submit(t.Context(), "", map[string]any{"task": "echo", "input": strings.Repeat("x", 300_000)})
 	if err == nil {
 		_, err = s.Await(t.Context(), job.ID)

@@ -24,12 +24,12 @@ func startOn(t *testing.T, script func(modelsim.Call) modelsim.Reply, queue serv
 	t.Helper()
 	model := modelsim.StartTest(script)
 	t.Cleanup(model.Close)
-	s := start(t, server.Options{
+	s := servertest.Start(t, server.Options{
 		Deployments:     []server.Deployment{simulatedDeployment(model)},
 		Queues:          map[string]server.Queue{forebay.DefaultQueue: queue},
 		ShutdownTimeout: 10 * time.Millisecond,
 	})
-	return over(t, s), model
+	return servertest.Over(t, s), model
 }
 
 func simulatedDeployment(model *modelsim.TestServer) server.Deployment {
@@ -334,7 +334,7 @@ func TestFunctionsMayReturnAnyBytes(t *testing.T) {
 		`"no JSON"`:     "\x00",
 		`"nothing"`:     "",
 	}
-	s := start(t, server.Options{Functions: []forebay.Task{{
+	s := servertest.Start(t, server.Options{Functions: []forebay.Task{{
 		Name: "bytes", MaxAttempts: 1,
 		Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 			if out, ok := outputs[string(call.Input)]; ok {
@@ -343,7 +343,7 @@ func TestFunctionsMayReturnAnyBytes(t *testing.T) {
 			return forebay.TaskResult{Deployment: "d\x00\xff"}, errors.New("nul \x00, invalid \xff\xfe, long " + strings.Repeat("é", 5000))
 		},
 	}}})
-	r := over(t, s)
+	r := servertest.Over(t, s)
 	for input, want := range map[string]struct {
 		status forebay.Status
 		result string
@@ -354,7 +354,7 @@ func TestFunctionsMayReturnAnyBytes(t *testing.T) {
 		`"raw bytes"`:   {forebay.StatusSucceeded, "\"\uFFFD\""},
 		`"error"`:       {forebay.StatusFailed, "null"},
 	} {
-		job, attempts := r.MustAwait(t, submit(t, s, "bytes", json.RawMessage(input)).ID)
+		job, attempts := r.MustAwait(t, servertest.Submit(t, s, "bytes", json.RawMessage(input)).ID)
 		if job.Status != want.status || string(job.Result) != want.result || len(attempts) != 1 {
 			t.Errorf("%s: %s %q %+v", input, job.Status, job.Result, job.Error)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -278,7 +279,7 @@ func TestContentIsCapturedOnRequest(t *testing.T) {
 	deployment := simulatedDeployment(model)
 	deployment.APIKey = canaryModelKey
 	s := startWatched(t, to, server.Options{Deployments: []server.Deployment{deployment}, Telemetry: server.Telemetry{CaptureContent: true}})
-	s.MustAwait(t, submit(t, s.Server, "chat", canaryPrompt+strings.Repeat(" and so on", 100_000)).ID)
+	s.MustAwait(t, servertest.Submit(t, s.Server, "chat", canaryPrompt+strings.Repeat(" and so on", 100_000)).ID)
 	scraped := scrapeOf(t, s.Server)
 	s.stop()
 	calls := to.named("chat test")

@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,8 +27,8 @@ const claudeAnswer = `{"id":"msg_1","type":"message","role":"assistant","model":
 
 // chatModels are the models of tests: of OpenAI's API, of Anthropic's, and of both, Anthropic's
 // first.
-func chatModels(t *testing.T, database string, gpt, claude *upstream) *server.Server {
-	return start(t, server.Options{
+func chatModels(t *testing.T, database string, gpt, claude *servertest.Upstream) *server.Server {
+	return servertest.Start(t, server.Options{
 		Database: database, Blob: "file://" + filepath.ToSlash(t.TempDir()),
 		Deployments: []server.Deployment{
 			{Name: "gpt", Provider: server.ProviderOpenAI, Endpoint: gpt.URL, Model: "real", TokensPerMinute: 50_000},
@@ -47,9 +48,9 @@ func picture(bytes int) string {
 // the result has the answer. What lies in blob storage is called and counted as what does not.
 func TestWholeChat(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, database string) {
-		gpt := startUpstream(t, answerPlainly)
-		claude := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+	servertest.OnServers(t, func(t *testing.T, database string) {
+		gpt := servertest.StartUpstream(t, servertest.AnswerPlainly)
+		claude := servertest.StartUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, claudeAnswer)
 		})
@@ -58,7 +59,7 @@ func TestWholeChat(t *testing.T) {
 		for _, test := range []struct {
 			name, fields string
 			bytes        int // of the picture
-			to           *upstream
+			to           *servertest.Upstream
 		}{
 			{"small", `"seed":12345678901234567890,"tools":` + tools + `,"nobody":{"z":1.50,"a":"<&>"}`, 40, gpt},
 			{"large", `"seed":12345678901234567890,"tools":` + tools, 400_000, gpt},
@@ -68,20 +69,20 @@ func TestWholeChat(t *testing.T) {
 			{"small that one can", `"model":"both","seed":1`, 40, gpt},
 			{"large that one can", `"model":"both","seed":1`, 400_000, gpt},
 		} {
-			before := test.to.calls.Load()
+			before := test.to.Calls.Load()
 			input := `{"messages":[{"role":"system","content":"S"},` + picture(test.bytes) + `],"max_tokens":50,"raw":true,` + test.fields + `}`
 			made, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "chat", Input: json.RawMessage(input)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			job := await(t, s, made.ID)
+			job := servertest.Await(t, s, made.ID)
 			if job.Status != forebay.StatusSucceeded {
 				t.Fatalf("%s: %s %+v", test.name, job.Status, job.Error)
 			}
-			if test.to.calls.Load() != before+1 {
+			if test.to.Calls.Load() != before+1 {
 				t.Errorf("%s: another deployment was called", test.name)
 			}
-			sent, result := test.to.body(), gjson.ParseBytes(job.Result)
+			sent, result := test.to.Body(), gjson.ParseBytes(job.Result)
 			if test.to == claude {
 				if gjson.Get(sent, "messages.0.content.1.source.media_type").Str != "image/png" || gjson.Get(sent, "tools.0.input_schema.properties").Raw != `{"z":{},"a":{}}` {
 					t.Errorf("%s: Anthropic got %.500s", test.name, sent)
@@ -102,7 +103,7 @@ func TestWholeChat(t *testing.T) {
 		}
 		// Four calls of gpt, each with a picture, which is no text of 100,000 tokens.
 		var d forebay.Deployment
-		if err := over(t, s).Get(t.Context(), "/v1/deployments/gpt", &d); err != nil || d.Used.Tokens > 10_000 || d.Used.Tokens < 4*800 {
+		if err := servertest.Over(t, s).Get(t.Context(), "/v1/deployments/gpt", &d); err != nil || d.Used.Tokens > 10_000 || d.Used.Tokens < 4*800 {
 			t.Errorf("%d tokens are counted, %v", d.Used.Tokens, err)
 		}
 	})
@@ -112,7 +113,7 @@ func TestWholeChat(t *testing.T) {
 // field. So are models that the task does not allow.
 func TestChatsThatNobodyCanAnswer(t *testing.T) {
 	t.Parallel()
-	gpt, claude := startUpstream(t, answerPlainly), startUpstream(t, answerPlainly)
+	gpt, claude := servertest.StartUpstream(t, servertest.AnswerPlainly), servertest.StartUpstream(t, servertest.AnswerPlainly)
 	s := chatModels(t, "", gpt, claude)
 	deep := strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70)
 	for fields, want := range map[string]string{
@@ -128,7 +129,7 @@ func TestChatsThatNobodyCanAnswer(t *testing.T) {
 			t.Errorf("%.80s: %v, want an error about %s", fields, err, want)
 		}
 	}
-	if gpt.calls.Load()+claude.calls.Load() > 0 {
+	if gpt.Calls.Load()+claude.Calls.Load() > 0 {
 		t.Error("something was called")
 	}
 	raced.Skip(t, raced.MuchData)
@@ -138,7 +139,7 @@ func TestChatsThatNobodyCanAnswer(t *testing.T) {
 		fmt.Fprintf(&many, `,{"type":"function","function":{"name":"f%d","description":%q}}`, i, strings.Repeat("d", 9000))
 	}
 	input := `{"messages":[{"role":"user","content":"a"}],"tools":[` + many.String()[1:] + `]}`
-	if job := await(t, s, submit(t, s, "chat", json.RawMessage(input)).ID); !job.Status.Terminal() && job.WaitingFor == nil {
+	if job := servertest.Await(t, s, servertest.Submit(t, s, "chat", json.RawMessage(input)).ID); !job.Status.Terminal() && job.WaitingFor == nil {
 		t.Errorf("%s %+v", job.Status, job.Error)
 	}
 }
@@ -151,7 +152,7 @@ func TestDeltasOfARunningJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seen := make(chan struct{}, 8)
-			u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+			u := servertest.StartUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				say := func(text, finish string) {
 					fmt.Fprintf(w, "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":%s}]}\n\n", text, finish)
@@ -178,13 +179,13 @@ func TestDeltasOfARunningJob(t *testing.T) {
 				o.Database, o.Blob = dbtest.Postgres(t), "file://"+filepath.ToSlash(t.TempDir())
 				worker := o
 				worker.Role, o.Role = server.RoleWorker, server.RoleAPI
-				s = start(t, o)
+				s = servertest.Start(t, o)
 				startWorker(t, worker)
 			} else {
-				s = start(t, o)
+				s = servertest.Start(t, o)
 			}
-			job := submit(t, s, "chat", "Which river flows through Zürich?")
-			resp, err := http.Get(over(t, s).URL + "/v1/jobs/" + job.ID + "/events?deltas=true") //nolint:noctx // the test's end closes it
+			job := servertest.Submit(t, s, "chat", "Which river flows through Zürich?")
+			resp, err := http.Get(servertest.Over(t, s).URL + "/v1/jobs/" + job.ID + "/events?deltas=true") //nolint:noctx // the test's end closes it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,10 +210,10 @@ func TestDeltasOfARunningJob(t *testing.T) {
 			if last != string(forebay.EventSucceeded) || texts[1] != "The Limmat " || !shared && texts[2] != "The Limmat flows." {
 				t.Errorf("the last event is %s, the deltas are %v", last, texts)
 			}
-			if got := await(t, s, job.ID); gjson.GetBytes(got.Result, "text").Str != "The Limmat flows." {
+			if got := servertest.Await(t, s, job.ID); gjson.GetBytes(got.Result, "text").Str != "The Limmat flows." {
 				t.Errorf("result %s", got.Result)
 			}
-			events, err := over(t, s).Events(t.Context(), job.ID)
+			events, err := servertest.Over(t, s).Events(t.Context(), job.ID)
 			if err != nil || len(events) < 4 {
 				t.Errorf("%d events without deltas, %v", len(events), err)
 			}
@@ -224,5 +225,5 @@ func TestDeltasOfARunningJob(t *testing.T) {
 func startWorker(t *testing.T, o server.Options) {
 	t.Helper()
 	o.Log.Level = "error"
-	runUntilEnd(t, o)
+	servertest.UntilEnd(t, o)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -54,7 +55,7 @@ func conditionServers(t *testing.T, database string, processes int) (clients []*
 		}}}}
 	var admin forebay.APIKey
 	for i := range processes {
-		s := start(t, o)
+		s := servertest.Start(t, o)
 		url := "http://" + s.Addr(t.Context()).String()
 		if i == 0 {
 			local, err := client.New(client.Options{BaseURL: url})
@@ -112,7 +113,7 @@ func race(t *testing.T, clients []*client.Client, act func(c *client.Client, n i
 // Nobody overwrites a state that he has not seen, however many act at once: the transaction that
 // writes compares.
 func TestConditions(t *testing.T) {
-	onDatabases(t, func(t *testing.T, database string) { testConditions(t, database, 1) })
+	servertest.OnDatabases(t, func(t *testing.T, database string) { testConditions(t, database, 1) })
 }
 
 // The same holds where the writers are in several processes, which remember what they have read.

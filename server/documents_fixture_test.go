@@ -59,8 +59,8 @@ func openLibrary(t *testing.T, o server.Options) *library {
 		d.Provider, d.Endpoint, d.Model = server.ProviderOpenAI, l.model.URL(), "test"
 	}
 	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
-	s := start(t, o)
-	l.Remote = over(t, s)
+	s := servertest.Start(t, o)
+	l.Remote = servertest.Over(t, s)
 	return l
 }
 

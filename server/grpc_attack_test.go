@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,7 +26,7 @@ import (
 // that may do everything.
 func startGRPC(t *testing.T) (keys *server.Keys, address string, key forebay.APIKey) {
 	t.Helper()
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	database := "sqlite:" + dbtest.SQLite(t)
 	keys, err := server.OpenKeys(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -20,7 +21,7 @@ import (
 // and as messages.
 func TestEventsTellOfTheirJob(t *testing.T) {
 	t.Parallel()
-	s := start(t, server.Options{Functions: []forebay.Task{{Name: "repeat", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+	s := servertest.Start(t, server.Options{Functions: []forebay.Task{{Name: "repeat", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		var n int
 		if err := json.Unmarshal(call.Input, &n); err != nil {
 			return forebay.TaskResult{}, err

@@ -31,7 +31,7 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	r := over(t, s)
+	r := servertest.Over(t, s)
 	if job, _ := r.MustAwait(t, r.Send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
 		t.Errorf("the job is %s", job.Status)
 	}

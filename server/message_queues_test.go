@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,17 +27,17 @@ func TestDeclaredMessageQueues(t *testing.T) {
 				t.Helper()
 				got = map[string]forebay.MessageQueue{}
 				t.Run("start", func(t *testing.T) {
-					s := start(t, server.Options{Database: database, MessageQueues: queues, Topics: map[string]server.Topic{
+					s := servertest.Start(t, server.Options{Database: database, MessageQueues: queues, Topics: map[string]server.Topic{
 						"news": {Subscriptions: map[string]server.Subscription{"all": {ForwardTo: "a"}}}}})
 					for name := range queues {
 						var q forebay.MessageQueue
-						if err := over(t, s).Get(t.Context(), "/v1/queues/"+name, &q); err != nil {
+						if err := servertest.Over(t, s).Get(t.Context(), "/v1/queues/"+name, &q); err != nil {
 							t.Fatal(err)
 						}
 						got[name] = q
 					}
 					var log forebay.Page[forebay.AuditEntry]
-					if err := over(t, s).Get(t.Context(), "/v1/audit?limit=100", &log); err != nil {
+					if err := servertest.Over(t, s).Get(t.Context(), "/v1/audit?limit=100", &log); err != nil {
 						t.Fatal(err)
 					}
 					acts = len(log.Items)

@@ -5,12 +5,13 @@ package server_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,12 +27,12 @@ func TestPoisonedJobsEnd(t *testing.T) {
 		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
-	s := start(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"),
+	s := servertest.Start(t, server.Options{Database: "sqlite:" + dbtest.SQLite(t),
 		Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderOpenAI, Endpoint: model.URL(), Model: "m", APIKey: "k"}},
 		Models:      map[string]server.Model{"chat": server.InOrder("east")},
 		Queues: map[string]server.Queue{forebay.DefaultQueue: {Concurrency: 16,
 			Retry: server.Retry{Policy: "fixed", First: 50 * time.Millisecond, Max: 50 * time.Millisecond}}}})
-	r := over(t, s)
+	r := servertest.Over(t, s)
 	var ids []string
 	for i := range poisoned + good {
 		marker := fmt.Sprintf("[[good%d]]", i)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -50,7 +51,7 @@ func TestReloadCertificate(t *testing.T) {
 	certify(t, files, 1)
 	o := server.Options{Database: "sqlite:" + filepath.Join(dir, "forebay.db"), TLS: files}
 	o.Orchestrations.GRPC.Address = "127.0.0.1:0"
-	s := start(t, o)
+	s := servertest.Start(t, o)
 	shown := func() (numbers []int64) {
 		t.Helper()
 		for _, address := range []string{s.Addr(t.Context()).String(), s.GRPCAddr(t.Context()).String()} {

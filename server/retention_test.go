@@ -61,7 +61,7 @@ func testOldJobsArePurged(t *testing.T, database string, run func(script string)
 	}}
 	var good, bad, cancelled forebay.Job
 	running(t, opts, func(s *server.Server) {
-		good, bad = await(t, s, submit(t, s, "good", "x").ID), await(t, s, submit(t, s, "bad", "x").ID)
+		good, bad = servertest.Await(t, s, servertest.Submit(t, s, "good", "x").ID), servertest.Await(t, s, servertest.Submit(t, s, "bad", "x").ID)
 		later := time.Now().Add(time.Hour)
 		var err error
 		if cancelled, err = s.Submit(ctx, forebay.DefaultTenant, forebay.SubmitRequest{Task: "good", Input: []byte("1"), ScheduledAt: &later}); err != nil {

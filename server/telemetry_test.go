@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/servertest"
@@ -55,7 +55,7 @@ func startWatched(t *testing.T, to *collector, opts server.Options) watched {
 	t.Helper()
 	w := watched{logs: &logged{}}
 	if opts.Database == "" {
-		opts.Database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+		opts.Database = "sqlite:" + dbtest.SQLite(t)
 	}
 	opts.Listen, opts.Metrics.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	if to != nil {
@@ -76,7 +76,7 @@ func startWatched(t *testing.T, to *collector, opts server.Options) watched {
 		}
 	})
 	t.Cleanup(w.stop)
-	w.Remote = over(t, s)
+	w.Remote = servertest.Over(t, s)
 	return w
 }
 
@@ -292,7 +292,7 @@ func TestCollectorThatTakesNothing(t *testing.T) {
 	for _, endpoint := range []string{gone.URL, silent.URL} {
 		s := startWatched(t, nil, server.Options{Telemetry: server.Telemetry{OTLPEndpoint: endpoint}})
 		for range 20 {
-			if job := await(t, s.Server, submit(t, s.Server, "chat", "hello").ID); job.Status != forebay.StatusSucceeded {
+			if job := servertest.Await(t, s.Server, servertest.Submit(t, s.Server, "chat", "hello").ID); job.Status != forebay.StatusSucceeded {
 				t.Fatalf("a job is %s", job.Status)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -12,7 +13,7 @@ import (
 // go on.
 func TestJobKeepsToItsTokens(t *testing.T) {
 	t.Parallel()
-	s := start(t, server.Options{Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderSim}},
+	s := servertest.Start(t, server.Options{Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderSim}},
 		Models: map[string]server.Model{"chat": {Deployments: []server.ModelDeployment{{Name: "east"}}}}})
 	run := func(limit int64) forebay.Job {
 		t.Helper()
@@ -20,7 +21,7 @@ func TestJobKeepsToItsTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if job = await(t, s, job.ID); job.MaxTotalTokens == nil || *job.MaxTotalTokens != limit {
+		if job = servertest.Await(t, s, job.ID); job.MaxTotalTokens == nil || *job.MaxTotalTokens != limit {
 			t.Errorf("%+v", job)
 		}
 		return job

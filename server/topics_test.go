@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -16,7 +17,7 @@ import (
 func declared(t *testing.T, database string, topics map[string]server.Topic) (rules []forebay.Rule, sub forebay.Subscription) {
 	t.Helper()
 	t.Run("start", func(t *testing.T) {
-		s := start(t, server.Options{Database: database, Topics: topics})
+		s := servertest.Start(t, server.Options{Database: database, Topics: topics})
 		read := func(path string, into any) {
 			res, err := http.Get("http://" + s.Addr(t.Context()).String() + path)
 			if err != nil {

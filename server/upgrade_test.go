@@ -24,6 +24,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 	"github.com/forebayhq/forebay/internal/db/schema/schematest"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -169,8 +170,8 @@ func TestUpgradeOfLiveData(t *testing.T) {
 // goesOn starts a server on the old server's rows and finishes all that they say.
 func goesOn(t *testing.T, database, blobs string, hooks *hookReceiver) {
 	t.Helper()
-	s := start(t, upgradeOptions(database, blobs))
-	c, err := client.New(client.Options{BaseURL: over(t, s).URL, Key: oldKey})
+	s := servertest.Start(t, upgradeOptions(database, blobs))
+	c, err := client.New(client.Options{BaseURL: servertest.Over(t, s).URL, Key: oldKey})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -40,7 +41,7 @@ func TestWebhookGetsTheEventsOfAJob(t *testing.T) {
 	}))
 	t.Cleanup(receiver.Close)
 
-	s := start(t, server.Options{Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
+	s := servertest.Start(t, server.Options{Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	c, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String()})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestWebhookGetsTheEventsOfAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := submit(t, s, "summarize", "The sky is blue.")
+	job := servertest.Submit(t, s, "summarize", "The sky is blue.")
 	for _, want := range []forebay.EventType{forebay.EventAccepted, forebay.EventSucceeded} {
 		select {
 		case d := <-got:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +21,7 @@ import (
 func onBothDatabases(t *testing.T, f func(t *testing.T, database string)) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		f(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
+		f(t, "sqlite:"+dbtest.SQLite(t))
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
@@ -197,7 +196,7 @@ steps:
 output: {status: "${steps.wait.status}", type: "${steps.wait.error.type}"}
 `
 	m := newMeasure()
-	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Functions: []forebay.Task{m.task()}}, text)
+	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + dbtest.SQLite(t), Functions: []forebay.Task{m.task()}}, text)
 	defer stop()
 	o := servertest.EndOfWorkflow(t, s, servertest.StartWorkflow(t, s, "slow", nil), forebay.OrchestrationCompleted)
 	if string(o.Output) != `{"status":"failed","type":"deadline_exceeded"}` {
@@ -207,7 +206,7 @@ output: {status: "${steps.wait.status}", type: "${steps.wait.error.type}"}
 
 // The example runs as it stands, on the simulated deployment.
 func TestExampleWorkflow(t *testing.T) {
-	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Workflows: []string{"../examples/workflows/review.yaml"}})
+	s, stop := workflowServer(t, server.Options{Database: "sqlite:" + dbtest.SQLite(t), Workflows: []string{"../examples/workflows/review.yaml"}})
 	defer stop()
 	input := map[string]any{"product": "a kettle", "reviews": []string{"I love it, it is quick.", "It broke after a week. Awful, terrible.", "Too expensive."}}
 	o := servertest.EndOfWorkflow(t, s, servertest.StartWorkflow(t, s, "review", input), forebay.OrchestrationCompleted)

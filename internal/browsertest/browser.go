@@ -82,6 +82,9 @@ func launch() (b *Browser, stop func(), err error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.DisableGPU, chromedp.UserDataDir(folder),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-features", "Translate,OptimizationHints,MediaRouter"),
+		// Each page runs axe-core for less than a second, anew. To optimize it takes longer than
+		// that saves.
+		chromedp.Flag("js-flags", "--no-opt --no-maglev"),
 		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // the sandbox does not run as root
@@ -350,13 +353,16 @@ func (p *Page) Accessible(axe, what string, rules ...string) {
 		only = `, runOnly: ["` + strings.Join(rules, `", "`) + `"]`
 	}
 	var loaded bool
-	if p.Evaluate(`!!window.axe`, &loaded); !loaded {
+	if p.Evaluate(`!!window.axe`, &loaded); !loaded { // pages that follow begin with it, which takes less than to send it to each
 		p.do("load axe-core", func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+			if _, err := cdp.Call(ctx, target, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: axe}); err != nil {
+				return chromedp.Void{}, err
+			}
 			return chromedp.Evaluate[chromedp.Void](axe)(ctx, target)
 		})
 	}
 	var found []violation
-	p.Evaluate(`axe.run(document, {resultTypes: ['violations']`+only+`}).then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map(n => ({html: n.html, failureSummary: n.failureSummary}))})))`, &found)
+	p.Evaluate(`axe.run(document, {resultTypes: ['violations'], preload: {assets: ['media']}`+only+`}).then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map(n => ({html: n.html, failureSummary: n.failureSummary}))})))`, &found)
 	for _, v := range found {
 		for _, n := range v.Nodes {
 			p.t.Errorf("%s: %s: %s: %.300s: %.400s", what, v.ID, v.Help, n.HTML, n.Summary)

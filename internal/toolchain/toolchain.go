@@ -80,6 +80,10 @@ func JDK() Tool {
 	}, nil, nil}
 }
 
+// BriefJava are options of Java for what runs for seconds: the second compiler would take more
+// time than it saves.
+var BriefJava = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+
 // missing returns why a tool cannot be used, or nil.
 func (tool Tool) missing(ctx context.Context) error {
 	if tool.or != nil && tool.or.missing(ctx) == nil {

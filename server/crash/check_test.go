@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"zombiezen.com/go/sqlite"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
@@ -303,23 +301,6 @@ func checkEvents(events []forebay.Event) error {
 		return fmt.Errorf("only %d events", len(events))
 	}
 	return nil
-}
-
-func checkIntegrity(t testing.TB, path string) {
-	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	stmt, _, err := conn.PrepareTransient("PRAGMA integrity_check")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stmt.Finalize()
-	if ok, err := stmt.Step(); err != nil || !ok || stmt.ColumnText(0) != "ok" {
-		t.Errorf("the database is damaged: %v %s", err, stmt.ColumnText(0))
-	}
 }
 
 func (c *crash) summary(disturbances int) {

@@ -9,9 +9,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,17 +27,14 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// crashSeedVariable repeats a crash test's choices; what the scheduler does it cannot repeat.
-const crashSeedVariable = "FOREBAY_CRASH_SEED"
-
 // TestSurvivesCrashes kills, stops and freezes a server process at random moments while clients
 // submit. Then it checks every job: each acknowledged job ends, with exactly one result.
 func TestSurvivesCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	c := newCrash(t, size(1000, 400))
+	c := newCrash(t, servertest.Size(1000, 400))
 	c.options.Database = servertest.DatabaseFile(t)
-	c.planDisturbances(size(10, 4), size(3, 1), 1)
+	c.planDisturbances(servertest.Size(10, 4), servertest.Size(3, 1), 1)
 	running, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(running) })
@@ -62,7 +57,7 @@ func TestSurvivesCrashes(t *testing.T) {
 	c.checkAll()
 	c.checkPeak(1)
 	p.Stop(t)
-	checkIntegrity(t, c.options.Database)
+	servertest.CheckIntegrity(t, c.options.Database)
 	c.summary(len(c.plan))
 }
 
@@ -122,24 +117,9 @@ const (
 	freezeIt disturbance = "freeze"
 )
 
-// size is how much to do: less when the tests are to be short.
-func size(full, short int) int {
-	if testing.Short() {
-		return short
-	}
-	return full
-}
-
 // newCrash prepares a run with so many jobs; where they are kept is the caller's to say.
 func newCrash(t *testing.T, jobs int) *crash {
-	c := &crash{T: t, seed: rand.Uint64(), began: time.Now(), fronts: make([]atomic.Pointer[servertest.Process], 1)}
-	if s := os.Getenv(crashSeedVariable); s != "" {
-		var err error
-		if c.seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("%s: %s", crashSeedVariable, err)
-		}
-	}
-	t.Logf("%s=%d", crashSeedVariable, c.seed)
+	c := &crash{T: t, seed: servertest.Seed(t), began: time.Now(), fronts: make([]atomic.Pointer[servertest.Process], 1)}
 	c.total, c.permits = jobs, make(chan int, jobs)
 	for range crashBacklog {
 		c.admit()

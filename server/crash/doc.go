@@ -6,20 +6,14 @@
 //   - An acknowledged job ends, and has one result. Jobs of a session run in order. Clients miss
 //     no event. The audit log is whole. (TestSurvivesCrashes, TestManyProcesses,
 //     TestEventStreamResumesAfterACrash)
-//   - A budget is never overspent, and limits of tenants hold. (TestBudgetHoldsThroughCrashes,
-//     TestLimitsUnderKills)
-//   - A message becomes one job, which answers once. (TestIntakeUnderKills, TestAnswersUnderKills)
-//   - A message that a client of Service Bus completed does not come again.
-//     (TestServiceBusUnderKills)
-//   - Batches, background responses, documents and workflows get to their ends. What was recorded
-//     is not done again. (TestBatchesSurviveCrashes, TestResponsesSurviveKills,
-//     TestDocumentsSurviveCrashes, TestWorkflowsSurviveKills)
 //   - A graceful stop takes no attempt from a job. (TestGracefulStopChargesNothing)
 //   - A job that kills its process is set aside. (TestJobThatKillsItsWorkerIsSetAside)
 //   - A second process cannot use a SQLite file, even if the first does not answer.
 //     (TestSecondServerOnTheSameDatabase)
 //   - Locks, schedules and deadlines go by the database's clock. (TestClocksThatDiffer)
 //   - A full disk loses nothing that was acknowledged. (TestFullDisk, TestFilesThatCannotGrow)
+//
+// What else is done by way of jobs and messages has its promises in server/crash/kills.
 //
 // These are the disturbances:
 //

@@ -126,5 +126,5 @@ func testFullDisk(t *testing.T, o servertest.ProcessOptions, code forebay.Code, 
 		t.Errorf("%d jobs, %d were acknowledged: %v", len(all), len(sent)+1, err)
 	}
 	p.Stop(t)
-	checkIntegrity(t, o.Database)
+	servertest.CheckIntegrity(t, o.Database)
 }

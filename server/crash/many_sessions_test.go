@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -44,7 +45,7 @@ type progress struct {
 
 // startSessions begins to send and to receive. wait returns once every message was completed.
 func (f *fleet) startSessions(ctx context.Context) (wait func() error) {
-	s := &sessions{fleet: f, each: size(50, 15)}
+	s := &sessions{fleet: f, each: servertest.Size(50, 15)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		yes := true

@@ -90,7 +90,7 @@ type step struct {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{crash: newCrash(t, size(1500, 1000))}
+	f := &fleet{crash: newCrash(t, servertest.Size(1500, 1000))}
 	f.fronts = make([]atomic.Pointer[servertest.Process], fleetFronts)
 	f.pg = pgtest.New(t, nil)
 	if f.ahead = fleetSkew; f.random(2).IntN(2) == 0 {
@@ -154,7 +154,7 @@ func (f *fleet) plan() {
 		}
 	}
 	worker := func() int { return draw.IntN(fleetWorkers) }
-	add(size(3, 2), "kill a worker", func() {
+	add(servertest.Size(3, 2), "kill a worker", func() {
 		i := worker()
 		f.kill(f.workers[i])
 		f.launchWorker(i)
@@ -170,9 +170,9 @@ func (f *fleet) plan() {
 		f.workers[i].Stop(f.T)
 		f.launchWorker(i)
 	})
-	add(size(2, 1), "freeze a worker past its locks", func() { f.freeze(f.workers[worker()]) })
+	add(servertest.Size(2, 1), "freeze a worker past its locks", func() { f.freeze(f.workers[worker()]) })
 	add(1, "freeze an API process", func() { f.freeze(f.fronts[draw.IntN(fleetFronts)].Load()) })
-	add(size(2, 1), "end all connections", f.endConnections)
+	add(servertest.Size(2, 1), "end all connections", f.endConnections)
 	add(1, "cut a worker off", func() { f.partition(f.proxy.Cut) })
 	add(1, "let a worker's packets vanish", func() { f.partition(f.proxy.Stall) })
 	draw.Shuffle(len(f.steps), func(i, j int) { f.steps[i], f.steps[j] = f.steps[j], f.steps[i] })

@@ -1,18 +1,19 @@
 package dashboard_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -60,14 +61,14 @@ func give(t *testing.T, parts chan<- string, part string) {
 // the result instead.
 func TestWhatARunningJobWrites(t *testing.T) {
 	t.Parallel()
-	browser, axe := browsertest.Start(t), axeSource(t)
-	onDatabases(t, func(t *testing.T, database string) {
+	browser, axe := browsertest.Start(t), dashboardtest.AxeSource(t, filepath.Join("testdata", "axe"))
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		parts, configure := writer(t)
-		s := start(t, database, configure)
-		key := s.key(t, forebay.ScopeAdmin)
-		job := s.job(t, key, "chat", `"Which river flows through Zürich?"`, "")
-		page := s.signIn(t, browser, key)
-		page.Go(s.url + "/ui/jobs/" + job.ID)
+		s := dashboardtest.Start(t, database, configure)
+		key := s.Key(t, forebay.ScopeAdmin)
+		job := s.Job(t, key, "chat", `"Which river flows through Zürich?"`, "")
+		page := s.SignIn(t, browser, key)
+		page.Go(s.URL + "/ui/jobs/" + job.ID)
 		page.Evaluate(`window.visited = true`, nil)
 		written := func(want string) {
 			t.Helper()
@@ -85,8 +86,8 @@ func TestWhatARunningJobWrites(t *testing.T) {
 		}
 
 		// A page that is opened later begins with what was written so far.
-		other := s.signIn(t, browser, key)
-		other.Go(s.url + "/ui/jobs/" + job.ID)
+		other := s.SignIn(t, browser, key)
+		other.Go(s.URL + "/ui/jobs/" + job.ID)
 		other.Wait(`document.querySelector('#written:not([hidden]) pre')?.textContent.endsWith('Limmat\ufffd\ufffd')`)
 
 		// The page survives that it is fetched again meanwhile.
@@ -110,65 +111,39 @@ func TestWhatARunningJobWrites(t *testing.T) {
 	})
 }
 
-// liveUntil reads the stream of a page until it has a text, or says that it ended without.
-func (v *visitor) liveUntil(path string, has func(stream string) bool) (stream string, found bool) {
-	v.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/live?page="+path, nil)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	resp, err := v.http.Do(req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var read strings.Builder
-	buffer := make([]byte, 4096)
-	for !has(read.String()) {
-		n, err := resp.Body.Read(buffer)
-		read.Write(buffer[:n])
-		if err != nil {
-			return read.String(), has(read.String())
-		}
-	}
-	return read.String(), true
-}
-
 // What a call writes is a payload. Who may not open those of another tenant gets none of it. Who
 // may leaves a row in the audit log. Another tenant's job has no stream.
 func TestWhoSeesWhatARunningJobWrites(t *testing.T) {
 	t.Parallel()
 	parts, configure := writer(t)
-	s := start(t, "sqlite:"+dbtest.SQLite(t), configure)
-	admin := s.key(t, forebay.ScopeAdmin)
-	job := s.job(t, admin, "chat", `"Which river?"`, "")
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), configure)
+	admin := s.Key(t, forebay.ScopeAdmin)
+	job := s.Job(t, admin, "chat", `"Which river?"`, "")
 	give(t, parts, "The Limmat")
 	delta := func(stream string) bool { return strings.Contains(stream, "event: delta") }
 	changes := func(stream string) bool { return delta(stream) || strings.Count(stream, "event: change") > 1 } // two ticks
 
-	home := s.visit(t, s.key(t, forebay.ScopeRead))
-	if stream, ok := home.liveUntil("/jobs/"+job.ID, delta); !ok || !strings.Contains(stream, `"offset":0,"end":10,"text":"The Limmat"`) {
+	home := s.Visit(t, s.Key(t, forebay.ScopeRead))
+	if stream, ok := home.LiveUntil("/jobs/"+job.ID, delta); !ok || !strings.Contains(stream, `"offset":0,"end":10,"text":"The Limmat"`) {
 		t.Errorf("a reader of the tenant gets %q", stream)
 	}
-	home.get("/jobs/" + job.ID).is(http.StatusOK).has(`<section id="written" hidden`).lacks("The Limmat")
-	viewer := s.visit(t, s.keyOf(t, "ops", forebay.ScopeView))
-	if stream, _ := viewer.liveUntil("/jobs/"+job.ID+"&tenant=acme", changes); delta(stream) {
+	home.Get("/jobs/" + job.ID).Is(http.StatusOK).Has(`<section id="written" hidden`).Lacks("The Limmat")
+	viewer := s.Visit(t, s.KeyOf(t, "ops", forebay.ScopeView))
+	if stream, _ := viewer.LiveUntil("/jobs/"+job.ID+"&tenant=acme", changes); delta(stream) {
 		t.Errorf("a viewer of another tenant gets %q", stream)
 	}
-	if opened := s.auditOf(t, admin, "open-payload"); len(opened) != 0 {
+	if opened := s.AuditOf(t, admin, "open-payload"); len(opened) != 0 {
 		t.Errorf("payloads were opened: %+v", opened)
 	}
-	opener := s.visit(t, s.keyOf(t, "ops", forebay.ScopeView, forebay.ScopePayload))
-	if stream, ok := opener.liveUntil("/jobs/"+job.ID+"&tenant=acme", delta); !ok {
+	opener := s.Visit(t, s.KeyOf(t, "ops", forebay.ScopeView, forebay.ScopePayload))
+	if stream, ok := opener.LiveUntil("/jobs/"+job.ID+"&tenant=acme", delta); !ok {
 		t.Errorf("who may open payloads gets %q", stream)
 	}
-	if opened := s.auditOf(t, admin, "open-payload"); len(opened) != 1 || opened[0].Tenant != "acme" || !strings.Contains(opened[0].Target, job.ID) {
+	if opened := s.AuditOf(t, admin, "open-payload"); len(opened) != 1 || opened[0].Tenant != "acme" || !strings.Contains(opened[0].Target, job.ID) {
 		t.Errorf("payloads were opened: %+v", opened)
 	}
-	rival := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead))
-	if stream, _ := rival.liveUntil("/jobs/"+job.ID, changes); delta(stream) {
+	rival := s.Visit(t, s.KeyOf(t, "rival", forebay.ScopeRead))
+	if stream, _ := rival.LiveUntil("/jobs/"+job.ID, changes); delta(stream) {
 		t.Errorf("another tenant gets %q", stream)
 	}
 	give(t, parts, "")

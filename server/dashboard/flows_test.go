@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -72,13 +73,13 @@ func flows(t *testing.T, release chan struct{}) func(*server.Options) {
 }
 
 // instanceIs waits until an instance has that status.
-func (s *running) instanceIs(t *testing.T, key, id string, status forebay.OrchestrationStatus) (o forebay.Orchestration) {
+func instanceIs(t *testing.T, s *dashboardtest.Running, key, id string, status forebay.OrchestrationStatus) (o forebay.Orchestration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		var err error
-		if o, err = s.client(t, key).Orchestration(ctx, id); err != nil {
+		if o, err = s.Client(t, key).Orchestration(ctx, id); err != nil {
 			t.Fatalf("%s is %s: %v", id, o.Status, err)
 		}
 		if o.Status == status {
@@ -87,9 +88,9 @@ func (s *running) instanceIs(t *testing.T, key, id string, status forebay.Orches
 	}
 }
 
-func (s *running) startInstance(t *testing.T, key, name, id, input string) {
+func startInstance(t *testing.T, s *dashboardtest.Running, key, name, id, input string) {
 	t.Helper()
-	if _, err := s.client(t, key).StartOrchestration(t.Context(), name, id, json.RawMessage(input)); err != nil {
+	if _, err := s.Client(t, key).StartOrchestration(t.Context(), name, id, json.RawMessage(input)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -97,62 +98,62 @@ func (s *running) startInstance(t *testing.T, key, name, id, input string) {
 // An instance is listed and shown with what happened, and its forms change it.
 func TestPagesOfOrchestrations(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		release := make(chan struct{})
-		s := start(t, database, flows(t, release))
-		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
-		v := s.visit(t, key)
+		s := dashboardtest.Start(t, database, flows(t, release))
+		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
+		v := s.Visit(t, key)
 		const id = "order 1/<b>"
 		at := "/orchestrations/" + url.PathEscape(id)
-		s.startInstance(t, key, "waits", id, `"`+strings.ReplaceAll(nasty, "\u202e", `\u202e`)+`"`)
-		s.startInstance(t, key, "fails", "bad-1", `"x"`)
-		s.instanceIs(t, key, "bad-1", forebay.OrchestrationFailed)
+		startInstance(t, s, key, "waits", id, `"`+strings.ReplaceAll(nasty, "\u202e", `\u202e`)+`"`)
+		startInstance(t, s, key, "fails", "bad-1", `"x"`)
+		instanceIs(t, s, key, "bad-1", forebay.OrchestrationFailed)
 
-		v.get("/orchestrations").is(200).has("order 1/&lt;b&gt;", "bad-1", "part of", "Failed").lacks("<b>")
-		v.get("/orchestrations?status=Failed&name=fails&prefix=bad").is(200).has("bad-1").lacks("order 1")
-		v.get("/orchestrations?from=2000-01-01T00:00&until=2000-01-02T00:00").is(200).has("No instance here")
-		v.get("/orchestrations?from=yesterday").is(http.StatusUnprocessableEntity)
-		v.get("/orchestrations?status=Odd").is(http.StatusUnprocessableEntity)
-		v.get(at).is(200).has("javascript:alert(1) \ufffdgnp.exe", "Suspend", "Send it an event").lacks("<script>", "\u202e", "Rewind")
+		v.Get("/orchestrations").Is(200).Has("order 1/&lt;b&gt;", "bad-1", "part of", "Failed").Lacks("<b>")
+		v.Get("/orchestrations?status=Failed&name=fails&prefix=bad").Is(200).Has("bad-1").Lacks("order 1")
+		v.Get("/orchestrations?from=2000-01-01T00:00&until=2000-01-02T00:00").Is(200).Has("No instance here")
+		v.Get("/orchestrations?from=yesterday").Is(http.StatusUnprocessableEntity)
+		v.Get("/orchestrations?status=Odd").Is(http.StatusUnprocessableEntity)
+		v.Get(at).Is(200).Has("javascript:alert(1) \ufffdgnp.exe", "Suspend", "Send it an event").Lacks("<script>", "\u202e", "Rewind")
 
-		bad := v.get("/orchestrations/bad-1").is(200).has("sub-orchestration", "Rewind", "Purge it", "show its parts", "refused: &lt;script&gt;").lacks("Terminate it", "<script>", "\u202e")
-		inner := bad.one(`href="/ui(/orchestrations/bad-1[?]child=[^"]+)"`)
-		v.get(strings.ReplaceAll(inner, "&amp;", "&")).is(200).has("hide its parts", "activity", "2 attempts")
-		v.get("/orchestrations/nobody").is(http.StatusNotFound)
-		whole := v.get("/orchestrations/bad-1/history").is(200)
-		if !json.Valid([]byte(whole.body)) || !strings.Contains(whole.header.Get("Content-Disposition"), "attachment") || !strings.HasPrefix(whole.header.Get("Content-Type"), "text/plain") {
-			t.Errorf("%v %s", whole.header, whole.body)
+		bad := v.Get("/orchestrations/bad-1").Is(200).Has("sub-orchestration", "Rewind", "Purge it", "show its parts", "refused: &lt;script&gt;").Lacks("Terminate it", "<script>", "\u202e")
+		inner := bad.One(`href="/ui(/orchestrations/bad-1[?]child=[^"]+)"`)
+		v.Get(strings.ReplaceAll(inner, "&amp;", "&")).Is(200).Has("hide its parts", "activity", "2 attempts")
+		v.Get("/orchestrations/nobody").Is(http.StatusNotFound)
+		whole := v.Get("/orchestrations/bad-1/history").Is(200)
+		if !json.Valid([]byte(whole.Body)) || !strings.Contains(whole.Header.Get("Content-Disposition"), "attachment") || !strings.HasPrefix(whole.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%v %s", whole.Header, whole.Body)
 		}
 
-		v.post(at+"/suspend", url.Values{"reason": {nasty}}).is(200).has("is being suspended")
-		s.instanceIs(t, key, id, forebay.OrchestrationSuspended)
-		v.get(at).is(200).has("Resume", escaped)
-		v.post(at+"/resume", url.Values{}).is(200).has("goes on")
-		s.instanceIs(t, key, id, forebay.OrchestrationRunning)
-		v.post(at+"/raise", url.Values{"event": {"approval"}, "data": {"{oops"}}).is(http.StatusUnprocessableEntity).has("must be JSON", "{oops", `value="approval"`)
-		v.post(at+"/raise", url.Values{"event": {"approval"}, "data": {`"yes"`}}).is(200).has("The event approval was sent")
-		s.instanceIs(t, key, id, forebay.OrchestrationCompleted)
-		v.get(at).is(200).has("wait for event", "received", "Completed")
+		v.Post(at+"/suspend", url.Values{"reason": {nasty}}).Is(200).Has("is being suspended")
+		instanceIs(t, s, key, id, forebay.OrchestrationSuspended)
+		v.Get(at).Is(200).Has("Resume", escaped)
+		v.Post(at+"/resume", url.Values{}).Is(200).Has("goes on")
+		instanceIs(t, s, key, id, forebay.OrchestrationRunning)
+		v.Post(at+"/raise", url.Values{"event": {"approval"}, "data": {"{oops"}}).Is(http.StatusUnprocessableEntity).Has("must be JSON", "{oops", `value="approval"`)
+		v.Post(at+"/raise", url.Values{"event": {"approval"}, "data": {`"yes"`}}).Is(200).Has("The event approval was sent")
+		instanceIs(t, s, key, id, forebay.OrchestrationCompleted)
+		v.Get(at).Is(200).Has("wait for event", "received", "Completed")
 
 		close(release)
-		v.post("/orchestrations/bad-1/rewind", url.Values{}).is(200).has("what had failed is done again")
-		s.instanceIs(t, key, "bad-1", forebay.OrchestrationCompleted)
-		v.get("/orchestrations/bad-1").is(200).has(`\u003cscript\u003ealert(1)\u003c/script\u003e javascript:alert(1) ` + "\ufffdgnp.exe").lacks("\u202e")
-		again := v.post("/orchestrations/bad-1/restart", url.Values{}).is(200).has("started anew")
-		if again.path == "/ui/orchestrations/bad-1" {
-			t.Errorf("the new instance is at %s", again.path)
+		v.Post("/orchestrations/bad-1/rewind", url.Values{}).Is(200).Has("what had failed is done again")
+		instanceIs(t, s, key, "bad-1", forebay.OrchestrationCompleted)
+		v.Get("/orchestrations/bad-1").Is(200).Has(`\u003cscript\u003ealert(1)\u003c/script\u003e javascript:alert(1) ` + "\ufffdgnp.exe").Lacks("\u202e")
+		again := v.Post("/orchestrations/bad-1/restart", url.Values{}).Is(200).Has("started anew")
+		if again.Path == "/ui/orchestrations/bad-1" {
+			t.Errorf("the new instance is at %s", again.Path)
 		}
-		v.post("/orchestrations/bad-1/restart", url.Values{"keep": {"yes"}}).is(200).has("started anew")
-		s.instanceIs(t, key, "bad-1", forebay.OrchestrationCompleted)
+		v.Post("/orchestrations/bad-1/restart", url.Values{"keep": {"yes"}}).Is(200).Has("started anew")
+		instanceIs(t, s, key, "bad-1", forebay.OrchestrationCompleted)
 
-		v.post("/orchestrations/bad-1/purge", url.Values{"confirm": {"bad"}}).is(http.StatusUnprocessableEntity).has("nothing was changed")
-		v.post("/orchestrations/bad-1/purge", url.Values{"confirm": {"bad-1"}}).is(200).has("was deleted with its history")
-		v.get("/orchestrations/bad-1").is(http.StatusNotFound)
-		s.startInstance(t, key, "waits", "long", `"x"`)
-		s.instanceIs(t, key, "long", forebay.OrchestrationRunning)
-		v.post("/orchestrations/long/terminate", url.Values{"confirm": {""}}).is(http.StatusUnprocessableEntity)
-		v.post("/orchestrations/long/terminate", url.Values{"confirm": {"long"}}).is(200)
-		s.instanceIs(t, key, "long", forebay.OrchestrationTerminated)
+		v.Post("/orchestrations/bad-1/purge", url.Values{"confirm": {"bad"}}).Is(http.StatusUnprocessableEntity).Has("nothing was changed")
+		v.Post("/orchestrations/bad-1/purge", url.Values{"confirm": {"bad-1"}}).Is(200).Has("was deleted with its history")
+		v.Get("/orchestrations/bad-1").Is(http.StatusNotFound)
+		startInstance(t, s, key, "waits", "long", `"x"`)
+		instanceIs(t, s, key, "long", forebay.OrchestrationRunning)
+		v.Post("/orchestrations/long/terminate", url.Values{"confirm": {""}}).Is(http.StatusUnprocessableEntity)
+		v.Post("/orchestrations/long/terminate", url.Values{"confirm": {"long"}}).Is(200)
+		instanceIs(t, s, key, "long", forebay.OrchestrationTerminated)
 	})
 }
 
@@ -160,79 +161,79 @@ func TestPagesOfOrchestrations(t *testing.T) {
 func TestOrchestrationsArePaged(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s := start(t, "sqlite:"+dbtest.SQLite(t), flows(t, release))
-	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-	v := s.visit(t, key)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), flows(t, release))
+	key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
+	v := s.Visit(t, key)
 	for range 51 {
-		s.startInstance(t, key, "waits", "", `"x"`)
+		startInstance(t, s, key, "waits", "", `"x"`)
 	}
-	first := v.get("/orchestrations?name=waits").is(200).has("50 instances on this page")
-	next := strings.ReplaceAll(first.one(`rel="next" href="/ui([^"]+)"`), "&amp;", "&")
-	v.get(next).is(200).has("1 instance on this page").lacks("Next page")
+	first := v.Get("/orchestrations?name=waits").Is(200).Has("50 instances on this page")
+	next := strings.ReplaceAll(first.One(`rel="next" href="/ui([^"]+)"`), "&amp;", "&")
+	v.Get(next).Is(200).Has("1 instance on this page").Lacks("Next page")
 }
 
 // A declared workflow is drawn, started and followed.
 func TestPagesOfWorkflows(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, flows(t, make(chan struct{})))
-		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-		v := s.visit(t, key)
-		v.get("/workflows").is(200).has("diamond", "analyze-document", "four steps &lt;b&gt;").lacks("<b>")
-		page := v.get("/workflows/diamond").is(200).has("<svg role=\"img\"", "if … chat", "None was started yet", "Start the workflow", "after: [first, left, right]")
-		if n := strings.Count(page.body, `class="tip"`); n != 4 { // first to last is implied
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database, flows(t, make(chan struct{})))
+		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
+		v := s.Visit(t, key)
+		v.Get("/workflows").Is(200).Has("diamond", "analyze-document", "four steps &lt;b&gt;").Lacks("<b>")
+		page := v.Get("/workflows/diamond").Is(200).Has("<svg role=\"img\"", "if … chat", "None was started yet", "Start the workflow", "after: [first, left, right]")
+		if n := strings.Count(page.Body, `class="tip"`); n != 4 { // first to last is implied
 			t.Errorf("%d edges are drawn, want 4", n)
 		}
-		v.get("/workflows/nothing").is(http.StatusNotFound)
-		v.post("/workflows/diamond/start", url.Values{"input": {"{oops"}, "id": {"d 1"}}).is(http.StatusUnprocessableEntity).has("must be JSON", "{oops", `value="d 1"`)
-		started := v.post("/workflows/diamond/start", url.Values{"input": {`"hello"`}, "id": {"d 1"}}).is(200).has("The instance d 1 was started", "This is the state of the instance")
-		if started.path != "/ui/workflows/diamond?instance=d+1" {
-			t.Errorf("the browser is at %s", started.path)
+		v.Get("/workflows/nothing").Is(http.StatusNotFound)
+		v.Post("/workflows/diamond/start", url.Values{"input": {"{oops"}, "id": {"d 1"}}).Is(http.StatusUnprocessableEntity).Has("must be JSON", "{oops", `value="d 1"`)
+		started := v.Post("/workflows/diamond/start", url.Values{"input": {`"hello"`}, "id": {"d 1"}}).Is(200).Has("The instance d 1 was started", "This is the state of the instance")
+		if started.Path != "/ui/workflows/diamond?instance=d+1" {
+			t.Errorf("the browser is at %s", started.Path)
 		}
-		s.instanceIs(t, key, "d 1", forebay.OrchestrationCompleted)
-		v.get("/workflows/diamond?instance=d+1").is(200).has(`class="step succeeded"`, `class="step skipped"`, "skipped", "✓ first")
-		v.get("/orchestrations/" + url.PathEscape("d 1")).is(200).has("/ui/workflows/diamond?instance=d&#43;1")
-		v.get("/workflows/analyze-document?instance=d+1").is(http.StatusUnprocessableEntity).has("no instance of this workflow")
-		v.get("/workflows/diamond?instance=nobody").is(http.StatusNotFound)
+		instanceIs(t, s, key, "d 1", forebay.OrchestrationCompleted)
+		v.Get("/workflows/diamond?instance=d+1").Is(200).Has(`class="step succeeded"`, `class="step skipped"`, "skipped", "✓ first")
+		v.Get("/orchestrations/" + url.PathEscape("d 1")).Is(200).Has("/ui/workflows/diamond?instance=d&#43;1")
+		v.Get("/workflows/analyze-document?instance=d+1").Is(http.StatusUnprocessableEntity).Has("no instance of this workflow")
+		v.Get("/workflows/diamond?instance=nobody").Is(http.StatusNotFound)
 	})
 }
 
 // Whoever may only look sees no forms and changes nothing. Other tenants see nothing.
 func TestScopesOnPagesOfFlows(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t), flows(t, make(chan struct{})))
-	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-	s.startInstance(t, key, "waits", "one", `"secret"`)
-	s.instanceIs(t, key, "one", forebay.OrchestrationRunning)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), flows(t, make(chan struct{})))
+	key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
+	startInstance(t, s, key, "waits", "one", `"secret"`)
+	instanceIs(t, s, key, "one", forebay.OrchestrationRunning)
 	acts := []string{"suspend", "resume", "terminate", "rewind", "restart", "purge", "raise"}
 	form := url.Values{"confirm": {"one"}, "event": {"approval"}, "data": {`"x"`}, "input": {`"x"`}}
 
-	submits := s.visit(t, key)
-	submits.get("/orchestrations/one").is(200).has("Send it an event", "secret").lacks("Suspend", "Terminate it", "Start again")
+	submits := s.Visit(t, key)
+	submits.Get("/orchestrations/one").Is(200).Has("Send it an event", "secret").Lacks("Suspend", "Terminate it", "Start again")
 	for _, act := range acts[:6] {
-		submits.post("/orchestrations/one/"+act, form).is(http.StatusForbidden)
+		submits.Post("/orchestrations/one/"+act, form).Is(http.StatusForbidden)
 	}
-	views := s.visit(t, s.key(t, forebay.ScopeView))
-	views.get("/orchestrations/one").is(200).has("secret").lacks("<form")
-	views.get("/workflows/diamond").is(200).lacks("<form")
+	views := s.Visit(t, s.Key(t, forebay.ScopeView))
+	views.Get("/orchestrations/one").Is(200).Has("secret").Lacks("<form")
+	views.Get("/workflows/diamond").Is(200).Lacks("<form")
 	for _, act := range acts {
-		views.post("/orchestrations/one/"+act, form).is(http.StatusForbidden)
+		views.Post("/orchestrations/one/"+act, form).Is(http.StatusForbidden)
 	}
-	views.post("/workflows/diamond/start", form).is(http.StatusForbidden)
+	views.Post("/workflows/diamond/start", form).Is(http.StatusForbidden)
 
-	elsewhere := s.visit(t, s.keyOf(t, "other", forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate))
-	elsewhere.get("/orchestrations").is(200).lacks("one")
-	elsewhere.get("/orchestrations/one").is(http.StatusNotFound)
-	elsewhere.get("/orchestrations/one/history").is(http.StatusNotFound)
+	elsewhere := s.Visit(t, s.KeyOf(t, "other", forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate))
+	elsewhere.Get("/orchestrations").Is(200).Lacks("one")
+	elsewhere.Get("/orchestrations/one").Is(http.StatusNotFound)
+	elsewhere.Get("/orchestrations/one/history").Is(http.StatusNotFound)
 	for _, act := range acts {
-		elsewhere.post("/orchestrations/one/"+act, form).is(http.StatusNotFound)
+		elsewhere.Post("/orchestrations/one/"+act, form).Is(http.StatusNotFound)
 	}
-	elsewhere.get("/orchestrations/one?tenant=acme").is(http.StatusForbidden)
+	elsewhere.Get("/orchestrations/one?tenant=acme").Is(http.StatusForbidden)
 
-	visits := s.visit(t, s.keyOf(t, "other", forebay.ScopeView, forebay.ScopeOperate))
-	visits.get("/orchestrations/one?tenant=acme").is(200).has("need a key with the scope").lacks("secret", "Terminate it")
-	visits.post("/orchestrations/one/terminate?tenant=acme", form).is(http.StatusForbidden)
-	if o := s.instanceIs(t, key, "one", forebay.OrchestrationRunning); o.Failure != nil {
+	visits := s.Visit(t, s.KeyOf(t, "other", forebay.ScopeView, forebay.ScopeOperate))
+	visits.Get("/orchestrations/one?tenant=acme").Is(200).Has("need a key with the scope").Lacks("secret", "Terminate it")
+	visits.Post("/orchestrations/one/terminate?tenant=acme", form).Is(http.StatusForbidden)
+	if o := instanceIs(t, s, key, "one", forebay.OrchestrationRunning); o.Failure != nil {
 		t.Errorf("%+v", o)
 	}
 }

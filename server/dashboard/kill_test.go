@@ -21,6 +21,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -134,21 +135,21 @@ func newGate(t *testing.T, answers int64) *gate {
 func TestPagesSurviveAKill(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	onDatabases(t, func(t *testing.T, database string) {
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		g := newGate(t, 7)
 		c := childOptions{Database: database, Listen: "127.0.0.1:0", Upstream: g.URL, Blob: "file://" + filepath.ToSlash(t.TempDir())}
 		address, kill := launch(t, c)
 		c.Listen = address
-		s := &running{database: database, url: "http://" + address}
-		key := s.key(t, forebay.ScopeAdmin)
-		api := s.client(t, key)
-		batch := s.batchOf(t, api, linesOf(strings.Fields(strings.Repeat("line ", 20))...))
-		s.startInstance(t, key, "waits", "survivor", `""`)
+		s := &dashboardtest.Running{Database: database, URL: "http://" + address}
+		key := s.Key(t, forebay.ScopeAdmin)
+		api := s.Client(t, key)
+		batch := batchOf(t, s, api, linesOf(strings.Fields(strings.Repeat("line ", 20))...))
+		startInstance(t, s, key, "waits", "survivor", `""`)
 
 		pages := map[string]*browsertest.Page{}
 		for name, path := range map[string]string{"batch": "/ui/batches/" + batch.ID, "instance": "/ui/orchestrations/survivor", "deployment": "/ui/deployments/up"} {
-			pages[name] = s.signIn(t, browser, key)
-			pages[name].Go(s.url + path)
+			pages[name] = s.SignIn(t, browser, key)
+			pages[name].Go(s.URL + path)
 			pages[name].Evaluate(`window.visited = true`, nil)
 		}
 		pages["batch"].WaitText("7")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -21,24 +22,24 @@ import (
 func TestAHugeResultIsShownInPart(t *testing.T) {
 	t.Parallel()
 	const size = 50_000_000
-	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
-	key := s.key(t, forebay.ScopeAdmin)
-	job := s.job(t, key, "parse", fmt.Sprintf(`{"good":true,"large":%d}`, size), forebay.StatusSucceeded)
-	v := s.visit(t, key)
-	page := v.get("/jobs/"+job.ID).is(http.StatusOK).has("Preview", `\u003cscript`, "This is the beginning", "/ui/jobs/"+job.ID+"/result").lacks("<script", "None yet")
-	if len(page.body) > 30_000 {
-		t.Errorf("the page has %d bytes", len(page.body))
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Parses)
+	key := s.Key(t, forebay.ScopeAdmin)
+	job := s.Job(t, key, "parse", fmt.Sprintf(`{"good":true,"large":%d}`, size), forebay.StatusSucceeded)
+	v := s.Visit(t, key)
+	page := v.Get("/jobs/"+job.ID).Is(http.StatusOK).Has("Preview", `\u003cscript`, "This is the beginning", "/ui/jobs/"+job.ID+"/result").Lacks("<script", "None yet")
+	if len(page.Body) > 30_000 {
+		t.Errorf("the page has %d bytes", len(page.Body))
 	}
 	later := time.Now().Add(time.Hour)
-	waits, _, err := s.client(t, key).Submit(t.Context(), forebay.SubmitRequest{Task: "parse", Input: json.RawMessage(`{}`), ScheduledAt: &later})
+	waits, _, err := s.Client(t, key).Submit(t.Context(), forebay.SubmitRequest{Task: "parse", Input: json.RawMessage(`{}`), ScheduledAt: &later})
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.get("/jobs/"+waits.ID).is(http.StatusOK).has("None yet").lacks("Preview", "/result")
-	whole := v.get("/jobs/" + job.ID + "/result").is(http.StatusOK)
-	if h := whole.header; len(whole.body) < size || h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("X-Content-Type-Options") != "nosniff" ||
+	v.Get("/jobs/"+waits.ID).Is(http.StatusOK).Has("None yet").Lacks("Preview", "/result")
+	whole := v.Get("/jobs/" + job.ID + "/result").Is(http.StatusOK)
+	if h := whole.Header; len(whole.Body) < size || h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("X-Content-Type-Options") != "nosniff" ||
 		h.Get("Content-Disposition") != "attachment; filename=result-"+job.ID+".json" {
-		t.Errorf("%d bytes come with %v", len(whole.body), h)
+		t.Errorf("%d bytes come with %v", len(whole.Body), h)
 	}
 }
 
@@ -67,29 +68,29 @@ func blobsIn(t *testing.T) (configure func(*server.Options), lose func()) {
 func TestAResultThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	configure, lose := blobsIn(t)
-	s := start(t, "sqlite:"+dbtest.SQLite(t), parses, configure)
-	key := s.key(t, forebay.ScopeAdmin)
-	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
-	small := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
-	v := s.visit(t, key)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Parses, configure)
+	key := s.Key(t, forebay.ScopeAdmin)
+	large := s.Job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
+	small := s.Job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
+	v := s.Visit(t, key)
 	page := "/jobs/" + large.ID
-	id := v.get(page).is(http.StatusOK).has("Preview", "This is the beginning").lacks("cannot be opened").one(`<section class="payload" id="([^"]+)" data-keep`)
+	id := v.Get(page).Is(http.StatusOK).Has("Preview", "This is the beginning").Lacks("cannot be opened").One(`<section class="payload" id="([^"]+)" data-keep`)
 	lose()
 	result := "/v1" + page + "/result</pre>" // among the requests of the page
-	broken := v.get(page).is(http.StatusOK).has("Preview", "It cannot be opened now", "/ui"+page+"/result", "Attempts").lacks("data-keep")
-	if !strings.Contains(broken.body, result) {
-		t.Errorf("the page makes these requests: %s", broken.body)
+	broken := v.Get(page).Is(http.StatusOK).Has("Preview", "It cannot be opened now", "/ui"+page+"/result", "Attempts").Lacks("data-keep")
+	if !strings.Contains(broken.Body, result) {
+		t.Errorf("the page makes these requests: %s", broken.Body)
 	}
-	again := v.get(page, "X-Refresh", "other "+id).is(http.StatusOK).has(`id="` + id + `" data-keep`).lacks("cannot be opened")
-	if strings.Contains(again.body, result) {
+	again := v.Get(page, "X-Refresh", "other "+id).Is(http.StatusOK).Has(`id="` + id + `" data-keep`).Lacks("cannot be opened")
+	if strings.Contains(again.Body, result) {
 		t.Error("a refresh reads the result again")
 	}
-	v.get(page, "X-Refresh", "1").has("It cannot be opened now")
+	v.Get(page, "X-Refresh", "1").Has("It cannot be opened now")
 
 	// A small one came with the job.
-	one := v.get("/jobs/"+small.ID).is(http.StatusOK).has("Preview", "/ui/jobs/"+small.ID+"/result").lacks("cannot be opened")
-	if !strings.Contains(one.body, "/v1/jobs/"+small.ID+"/attempts</pre>") || strings.Contains(one.body, "/v1/jobs/"+small.ID+"/result</pre>") {
-		t.Errorf("the page makes these requests: %s", one.body)
+	one := v.Get("/jobs/"+small.ID).Is(http.StatusOK).Has("Preview", "/ui/jobs/"+small.ID+"/result").Lacks("cannot be opened")
+	if !strings.Contains(one.Body, "/v1/jobs/"+small.ID+"/attempts</pre>") || strings.Contains(one.Body, "/v1/jobs/"+small.ID+"/result</pre>") {
+		t.Errorf("the page makes these requests: %s", one.Body)
 	}
 }
 
@@ -98,11 +99,11 @@ func TestALargeResultStaysOnAnOpenPage(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
 	configure, lose := blobsIn(t)
-	s := start(t, "sqlite:"+dbtest.SQLite(t), parses, configure)
-	key := s.key(t, forebay.ScopeAdmin)
-	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
-	page := s.signIn(t, browser, key)
-	page.Go(s.url + "/ui/jobs/" + large.ID)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Parses, configure)
+	key := s.Key(t, forebay.ScopeAdmin)
+	large := s.Job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
+	page := s.SignIn(t, browser, key)
+	page.Go(s.URL + "/ui/jobs/" + large.ID)
 	page.Wait(`document.querySelector('.payload pre')?.textContent.includes('xxxx')`)
 	lose()
 	page.Evaluate(`document.querySelector('#main h2').textContent = 'Old'`, nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
@@ -30,14 +31,6 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-func form(pairs ...string) url.Values {
-	f := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		f.Add(pairs[i], pairs[i+1])
-	}
-	return f
-}
-
 func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message) {
 	t.Helper()
 	for m, err := range c.Messages(entity).Peek(t.Context(), 0) {
@@ -49,109 +42,103 @@ func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message)
 	return all
 }
 
-// setStatus sends the form of a page that changes the status and the note of an entity.
-func (v *visitor) setStatus(path string, pairs ...string) answered {
-	v.t.Helper()
-	return v.post(path+"/status", v.get(path).form("/ui"+path+"/status", pairs...))
-}
-
 func TestQueuePages(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database)
-		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
-		c := s.client(t, s.key(t, forebay.ScopeAdmin))
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database)
+		admin := s.Visit(t, s.Key(t, forebay.ScopeAdmin))
+		c := s.Client(t, s.Key(t, forebay.ScopeAdmin))
 		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "eu/mail", forebay.MessageQueueSettings{MaxDeliveryCount: 1}))
 
-		admin.get("/queues").is(http.StatusOK).has("eu/mail", "/ui/queues/eu%2Fmail", "/ui/queues/default", "Pause the queue default")
-		admin.post("/queues/default/pause", form()).is(http.StatusOK).has("is paused", "Resume the queue")
+		admin.Get("/queues").Is(http.StatusOK).Has("eu/mail", "/ui/queues/eu%2Fmail", "/ui/queues/default", "Pause the queue default")
+		admin.Post("/queues/default/pause", dashboardtest.Values()).Is(http.StatusOK).Has("is paused", "Resume the queue")
 		if q := must[forebay.QueueInfo](t)(c.Queue(t.Context(), "default")); !q.Paused {
 			t.Error("the queue is not paused")
 		}
-		admin.post("/queues/default/resume", form()).is(http.StatusOK).has("goes on", "Pause the queue", "/ui/dead-letters?queue=default")
+		admin.Post("/queues/default/resume", dashboardtest.Values()).Is(http.StatusOK).Has("goes on", "Pause the queue", "/ui/dead-letters?queue=default")
 
 		// Send, with what somebody has typed shown again when it is wrong.
 		box := "/queues/eu%2Fmail"
-		admin.setStatus(box, "status", "disabled", "user_metadata", "line\r\nbreak").is(http.StatusOK).has("The status is disabled", "Change the status")
+		admin.SetStatus(box, "status", "disabled", "user_metadata", "line\r\nbreak").Is(http.StatusOK).Has("The status is disabled", "Change the status")
 		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(q) != 1 || q[0].Status != forebay.EntityDisabled || q[0].UserMetadata != "line\nbreak" {
 			t.Errorf("the queues are %+v", q)
 		}
-		admin.post(box+"/send", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
-		stale := admin.get(box).form("/ui"+box+"/status", "status", "active", "user_metadata", "typed")
+		admin.Post(box+"/send", dashboardtest.Values("body", "x")).Is(http.StatusConflict).Has("nobody may send to it")
+		stale := admin.Get(box).Form("/ui"+box+"/status", "status", "active", "user_metadata", "typed")
 		must[forebay.MessageQueue](t)(c.ChangeMessageQueue(t.Context(), "eu/mail", forebay.EntityChange{Status: forebay.EntityReceiveDisabled}))
-		admin.post(box+"/status", stale).is(http.StatusConflict).
-			has("Somebody has changed this", "status, disabled before, is receive_disabled now", `<option value="active" selected>`, "typed</textarea>")
+		admin.Post(box+"/status", stale).Is(http.StatusConflict).
+			Has("Somebody has changed this", "status, disabled before, is receive_disabled now", `<option value="active" selected>`, "typed</textarea>")
 		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); q[0].Status != forebay.EntityReceiveDisabled || q[0].UserMetadata != "line\nbreak" {
 			t.Errorf("the change of another was overwritten: %+v", q[0])
 		}
-		admin.setStatus(box, "status", "off").is(http.StatusUnprocessableEntity)
-		admin.setStatus(box, "status", "active").is(http.StatusOK)
-		admin.post(box+"/send", form("body", "kept", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("part 1 must be name=value", "kept</textarea>")
-		admin.post(box+"/send", form("body", "kept", "schedule", "soon")).is(http.StatusUnprocessableEntity).has("must be a time in UTC")
-		admin.post(box+"/send", form("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).is(http.StatusOK).has("is sent")
+		admin.SetStatus(box, "status", "off").Is(http.StatusUnprocessableEntity)
+		admin.SetStatus(box, "status", "active").Is(http.StatusOK)
+		admin.Post(box+"/send", dashboardtest.Values("body", "kept", "properties", "no pair")).Is(http.StatusUnprocessableEntity).Has("part 1 must be name=value", "kept</textarea>")
+		admin.Post(box+"/send", dashboardtest.Values("body", "kept", "schedule", "soon")).Is(http.StatusUnprocessableEntity).Has("must be a time in UTC")
+		admin.Post(box+"/send", dashboardtest.Values("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).Is(http.StatusOK).Has("is sent")
 		sent := peek(t, c, "eu/mail")
 		if len(sent) != 1 || sent[0].Properties["n"] != int64(7) || sent[0].Properties["color"] != "red" || *sent[0].Body != hostileBody || sent[0].CorrelationID != "c-1" {
 			t.Fatalf("sent %+v", sent)
 		}
 		number := strconv.FormatInt(sent[0].SequenceNumber, 10)
-		admin.get(box).is(http.StatusOK).has(number, "&lt;script&gt;", "Looking does not count").lacks("<script", "\u202e")
-		admin.get(box+"/messages/"+number).is(http.StatusOK).has(escapedBody, "&#34;n&#34;: 7", "c-1").lacks("<script>alert")
-		admin.get(box + "?from_sequence_number=" + strconv.FormatInt(sent[0].SequenceNumber+1, 10)).is(http.StatusOK).has("None here.")
-		admin.get(box + "?from_sequence_number=x").is(http.StatusUnprocessableEntity)
-		admin.get(box + "/messages/x").is(http.StatusNotFound)
-		admin.get(box + "/messages/999999").is(http.StatusNotFound)
+		admin.Get(box).Is(http.StatusOK).Has(number, "&lt;script&gt;", "Looking does not count").Lacks("<script", "\u202e")
+		admin.Get(box+"/messages/"+number).Is(http.StatusOK).Has(escapedBody, "&#34;n&#34;: 7", "c-1").Lacks("<script>alert")
+		admin.Get(box + "?from_sequence_number=" + strconv.FormatInt(sent[0].SequenceNumber+1, 10)).Is(http.StatusOK).Has("None here.")
+		admin.Get(box + "?from_sequence_number=x").Is(http.StatusUnprocessableEntity)
+		admin.Get(box + "/messages/x").Is(http.StatusNotFound)
+		admin.Get(box + "/messages/999999").Is(http.StatusNotFound)
 		if got := peek(t, c, "eu/mail"); got[0].DeliveryCount != 0 {
 			t.Errorf("looking counted as %d deliveries", got[0].DeliveryCount)
 		}
 
 		// A scheduled message can be cancelled.
-		admin.post(box+"/send", form("body", "later", "schedule", "1h")).is(http.StatusOK).has("is scheduled", "scheduled")
+		admin.Post(box+"/send", dashboardtest.Values("body", "later", "schedule", "1h")).Is(http.StatusOK).Has("is scheduled", "scheduled")
 		var scheduled string
 		for _, m := range peek(t, c, "eu/mail") {
 			if m.State == forebay.MessageScheduled {
 				scheduled = strconv.FormatInt(m.SequenceNumber, 10)
 			}
 		}
-		admin.get(box + "/messages/" + scheduled).is(http.StatusOK).has("Cancel this scheduled message")
-		admin.post(box+"/messages/"+scheduled+"/cancel", form()).is(http.StatusOK).has("is cancelled")
+		admin.Get(box + "/messages/" + scheduled).Is(http.StatusOK).Has("Cancel this scheduled message")
+		admin.Post(box+"/messages/"+scheduled+"/cancel", dashboardtest.Values()).Is(http.StatusOK).Has("is cancelled")
 		if left := peek(t, c, "eu/mail"); len(left) != 1 {
 			t.Errorf("%d messages are left", len(left))
 		}
 
 		// Receive, and dead-letter what was received. The lock stands in no address.
-		page := admin.post(box+"/receive", form()).is(http.StatusOK).has("You hold it until", escapedBody)
-		token := page.one(`name="lock_token" value="([^"]+)"`)
-		if strings.Contains(page.path, token) {
+		page := admin.Post(box+"/receive", dashboardtest.Values()).Is(http.StatusOK).Has("You hold it until", escapedBody)
+		token := page.One(`name="lock_token" value="([^"]+)"`)
+		if strings.Contains(page.Path, token) {
 			t.Error("the lock token is in the address")
 		}
-		admin.post(box+"/receive", form()).is(http.StatusOK).has("No message can be received now.")
-		admin.post(box+"/settle", form("lock_token", token, "act", "dead-letter", "reason", "Bad <b>", "description", "it was bad")).is(http.StatusOK).has("dead-letter subqueue")
-		admin.post(box+"/settle", form("lock_token", token, "act", "complete")).is(http.StatusConflict)
+		admin.Post(box+"/receive", dashboardtest.Values()).Is(http.StatusOK).Has("No message can be received now.")
+		admin.Post(box+"/settle", dashboardtest.Values("lock_token", token, "act", "dead-letter", "reason", "Bad <b>", "description", "it was bad")).Is(http.StatusOK).Has("dead-letter subqueue")
+		admin.Post(box+"/settle", dashboardtest.Values("lock_token", token, "act", "complete")).Is(http.StatusConflict)
 
 		// Dead letters: by reason, redriven, purged once the name is typed.
-		admin.get(box+"?tab=dead-letters").is(http.StatusOK).has("1 dead letter by reason", "Bad &lt;b&gt;", "it was bad", "Redrive all", "/messages/groups")
-		admin.get(box + "?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
-		admin.get("/dead-letters/messages").is(http.StatusOK).has("Bad &lt;b&gt;", "/ui/queues/eu%2Fmail?reason=Bad&#43;%3Cb%3E&amp;tab=dead-letters", "Redrive…", "forebay messages groups")
-		admin.get("/dead-letters").is(http.StatusOK).has("/ui/dead-letters/messages")
+		admin.Get(box+"?tab=dead-letters").Is(http.StatusOK).Has("1 dead letter by reason", "Bad &lt;b&gt;", "it was bad", "Redrive all", "/messages/groups")
+		admin.Get(box + "?tab=dead-letters&reason=other").Is(http.StatusOK).Has("None here.")
+		admin.Get("/dead-letters/messages").Is(http.StatusOK).Has("Bad &lt;b&gt;", "/ui/queues/eu%2Fmail?reason=Bad&#43;%3Cb%3E&amp;tab=dead-letters", "Redrive…", "forebay messages groups")
+		admin.Get("/dead-letters").Is(http.StatusOK).Has("/ui/dead-letters/messages")
 		mends(t, admin, c, box)
-		admin.get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
-		admin.post(box+"/redrive", form("reason", "Bad <b>")).is(http.StatusOK).has("1 message redriven.")
+		admin.Get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).Is(http.StatusOK).Has("1 message of eu/mail will go back")
+		admin.Post(box+"/redrive", dashboardtest.Values("reason", "Bad <b>")).Is(http.StatusOK).Has("1 message redriven.")
 		if q := peek(t, c, "eu/mail"); len(q) != 1 || q[0].DeliveryCount != 0 {
 			t.Errorf("redriven: %+v", q)
 		}
-		token = admin.post(box+"/receive", form()).one(`name="lock_token" value="([^"]+)"`)
-		admin.post(box+"/settle", form("lock_token", token, "act", "dead-letter")).is(http.StatusOK)
-		admin.get(box+"/purge?tab=dead-letters").is(http.StatusOK).has("1 message of the dead letters", "Type eu/mail to confirm")
-		admin.post(box+"/purge", form("tab", "dead-letters", "confirm", "mail")).is(http.StatusUnprocessableEntity).has("Nothing was changed")
-		admin.post(box+"/purge", form("tab", "dead-letters", "confirm", "eu/mail")).is(http.StatusOK).has("1 message removed.")
+		token = admin.Post(box+"/receive", dashboardtest.Values()).One(`name="lock_token" value="([^"]+)"`)
+		admin.Post(box+"/settle", dashboardtest.Values("lock_token", token, "act", "dead-letter")).Is(http.StatusOK)
+		admin.Get(box+"/purge?tab=dead-letters").Is(http.StatusOK).Has("1 message of the dead letters", "Type eu/mail to confirm")
+		admin.Post(box+"/purge", dashboardtest.Values("tab", "dead-letters", "confirm", "mail")).Is(http.StatusUnprocessableEntity).Has("Nothing was changed")
+		admin.Post(box+"/purge", dashboardtest.Values("tab", "dead-letters", "confirm", "eu/mail")).Is(http.StatusOK).Has("1 message removed.")
 		if q := peek(t, c, "eu/mail/$deadletterqueue"); len(q) != 0 {
 			t.Errorf("%d dead letters are left", len(q))
 		}
 		for i := range 3 {
 			must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: strconv.Itoa(i)}))
 		}
-		admin.post(box+"/purge", form("confirm", "")).is(http.StatusUnprocessableEntity)
-		admin.post(box+"/purge", form("confirm", "eu/mail")).is(http.StatusOK).has("3 messages removed.")
+		admin.Post(box+"/purge", dashboardtest.Values("confirm", "")).Is(http.StatusUnprocessableEntity)
+		admin.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail")).Is(http.StatusOK).Has("3 messages removed.")
 
 		rights(t, s, c, database)
 	})
@@ -159,17 +146,17 @@ func TestQueuePages(t *testing.T) {
 
 // mends checks that a dead letter is edited with a view of the difference, and that nothing is
 // stored before. It leaves the one dead letter as it was.
-func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
+func mends(t *testing.T, admin *dashboardtest.Visitor, c *client.Client, box string) {
 	t.Helper()
 	before := peek(t, c, "eu/mail/$deadletterqueue")[0]
 	at := box + "/messages/" + strconv.FormatInt(before.SequenceNumber, 10)
-	admin.get(at+"?tab=dead-letters").is(http.StatusOK).has("Edit and redrive", "forebay messages redrive", "characters that this page cannot show as they are")
-	admin.post(at, form("act", "check", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("part 1 must be name=value", "no pair</textarea>")
-	admin.post(at, form("act", "check", "properties", "n=7\r\ncolor=blue")).is(http.StatusOK).has("What would change", "&#34;red&#34;", "&#34;blue&#34;", "Nothing was stored yet")
+	admin.Get(at+"?tab=dead-letters").Is(http.StatusOK).Has("Edit and redrive", "forebay messages redrive", "characters that this page cannot show as they are")
+	admin.Post(at, dashboardtest.Values("act", "check", "properties", "no pair")).Is(http.StatusUnprocessableEntity).Has("part 1 must be name=value", "no pair</textarea>")
+	admin.Post(at, dashboardtest.Values("act", "check", "properties", "n=7\r\ncolor=blue")).Is(http.StatusOK).Has("What would change", "&#34;red&#34;", "&#34;blue&#34;", "Nothing was stored yet")
 	if left := peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].Properties["color"] != "red" {
 		t.Errorf("a check has changed %+v", left)
 	}
-	admin.post(box+"/messages/999999", form("act", "redrive", "properties", "")).is(http.StatusConflict).has("your change was not stored")
+	admin.Post(box+"/messages/999999", dashboardtest.Values("act", "redrive", "properties", "")).Is(http.StatusConflict).Has("your change was not stored")
 	body := "first line\r\nsecond <line>"
 	sent := must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Body: &body, Properties: forebay.Properties{"a": "b"}}))
 	got := must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{}))
@@ -177,10 +164,10 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 		t.Fatal(err)
 	}
 	at = box + "/messages/" + strconv.FormatInt(sent[0].SequenceNumber, 10)
-	admin.get(at + "?tab=dead-letters").is(http.StatusOK).has("second &lt;line&gt;</textarea>")
-	admin.post(at, form("act", "check", "body", body, "properties", `{"a":"b"}`)).is(http.StatusOK).has("The message stays as it is.")
+	admin.Get(at + "?tab=dead-letters").Is(http.StatusOK).Has("second &lt;line&gt;</textarea>")
+	admin.Post(at, dashboardtest.Values("act", "check", "body", body, "properties", `{"a":"b"}`)).Is(http.StatusOK).Has("The message stays as it is.")
 	// A receiver changes the properties meanwhile.
-	shown, dead := admin.get(at+"?tab=dead-letters").hidden("/ui"+at, "etag"), c.Messages("eu/mail/$deadletterqueue")
+	shown, dead := admin.Get(at+"?tab=dead-letters").Hidden("/ui"+at, "etag"), c.Messages("eu/mail/$deadletterqueue")
 	for _, m := range must[[]forebay.Message](t)(dead.Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
 		var how forebay.Settlement
 		if m.SequenceNumber == sent[0].SequenceNumber {
@@ -190,12 +177,12 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 			t.Fatal(err)
 		}
 	}
-	admin.post(at, form("act", "redrive", "body", body, "properties", `{"a":"b"}`, "etag", shown)).is(http.StatusConflict).has("has changed since the page was shown")
-	edit := form("body", "first line\r\nlast line", "properties", "", "act", "check")
-	admin.post(at, edit).is(http.StatusOK).has("<del>- second &lt;line&gt;</del>", "<ins>+ last line</ins>")
+	admin.Post(at, dashboardtest.Values("act", "redrive", "body", body, "properties", `{"a":"b"}`, "etag", shown)).Is(http.StatusConflict).Has("has changed since the page was shown")
+	edit := dashboardtest.Values("body", "first line\r\nlast line", "properties", "", "act", "check")
+	admin.Post(at, edit).Is(http.StatusOK).Has("<del>- second &lt;line&gt;</del>", "<ins>+ last line</ins>")
 	edit.Set("act", "redrive")
-	admin.post(at, edit).is(http.StatusOK).has("is redriven under a new number")
-	admin.post(at, edit).is(http.StatusConflict)
+	admin.Post(at, edit).Is(http.StatusOK).Has("is redriven under a new number")
+	admin.Post(at, edit).Is(http.StatusConflict)
 	mended := peek(t, c, "eu/mail")
 	if len(mended) != 1 || *mended[0].Body != "first line\r\nlast line" || len(mended[0].Properties) != 0 {
 		t.Fatalf("mended %+v", mended)
@@ -207,12 +194,12 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 			t.Fatal(err)
 		}
 	}
-	confirm := admin.get(box+"/redrive?tab=dead-letters&reason=Typo").is(http.StatusOK).has("2 messages of eu/mail will go back", "Messages each second", "--reason Typo")
-	upTo := confirm.hidden("/ui"+box+"/redrive", "up_to")
-	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "rate", "fast")).is(http.StatusUnprocessableEntity).has("must be a number of messages each second")
-	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "rate", "5000")).is(http.StatusUnprocessableEntity).has("goes from 0.001 to 1000")
-	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "max", "none")).is(http.StatusUnprocessableEntity).has("must be a number of messages")
-	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "rate", "0.001", "max", "2")).is(http.StatusOK).has("2 messages redriven.", "until then they are scheduled")
+	confirm := admin.Get(box+"/redrive?tab=dead-letters&reason=Typo").Is(http.StatusOK).Has("2 messages of eu/mail will go back", "Messages each second", "--reason Typo")
+	upTo := confirm.Hidden("/ui"+box+"/redrive", "up_to")
+	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "rate", "fast")).Is(http.StatusUnprocessableEntity).Has("must be a number of messages each second")
+	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "rate", "5000")).Is(http.StatusUnprocessableEntity).Has("goes from 0.001 to 1000")
+	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "max", "none")).Is(http.StatusUnprocessableEntity).Has("must be a number of messages")
+	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "rate", "0.001", "max", "2")).Is(http.StatusOK).Has("2 messages redriven.", "until then they are scheduled")
 	back := peek(t, c, "eu/mail")
 	if len(back) != 2 || back[0].State != forebay.MessageActive || back[1].State != forebay.MessageScheduled {
 		t.Fatalf("redriven at a rate: %+v", back)
@@ -231,122 +218,122 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 
 // rights checks that viewers and submitters see no forms that they may not send, and that what
 // they send is refused. It also checks that other tenants find nothing.
-func rights(t *testing.T, s *running, c *client.Client, database string) {
+func rights(t *testing.T, s *dashboardtest.Running, c *client.Client, database string) {
 	t.Helper()
 	must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: "x"}))
 	number := strconv.FormatInt(peek(t, c, "eu/mail")[0].SequenceNumber, 10)
 	box := "/queues/eu%2Fmail"
-	viewer := s.visit(t, s.key(t, forebay.ScopeView))
-	viewer.get("/queues").is(http.StatusOK).lacks("<form method=\"post\"", "<button")
-	viewer.get(box).is(http.StatusOK).lacks("method=\"post\"", "Purge", "Send a message")
-	viewer.get(box+"?tab=dead-letters").is(http.StatusOK).lacks("method=\"post\"", "Redrive")
-	viewer.get(box + "/messages/" + number).is(http.StatusOK).lacks("method=\"post\"")
+	viewer := s.Visit(t, s.Key(t, forebay.ScopeView))
+	viewer.Get("/queues").Is(http.StatusOK).Lacks("<form method=\"post\"", "<button")
+	viewer.Get(box).Is(http.StatusOK).Lacks("method=\"post\"", "Purge", "Send a message")
+	viewer.Get(box+"?tab=dead-letters").Is(http.StatusOK).Lacks("method=\"post\"", "Redrive")
+	viewer.Get(box + "/messages/" + number).Is(http.StatusOK).Lacks("method=\"post\"")
 	for _, act := range []string{"/queues/default/pause", box + "/send", box + "/receive", box + "/redrive"} {
-		viewer.post(act, form("body", "x")).is(http.StatusForbidden)
+		viewer.Post(act, dashboardtest.Values("body", "x")).Is(http.StatusForbidden)
 	}
-	viewer.post(box+"/purge", form("confirm", "eu/mail")).is(http.StatusForbidden)
-	viewer.post(box+"/settle", form("act", "complete", "lock_token", "x")).is(http.StatusForbidden)
+	viewer.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail")).Is(http.StatusForbidden)
+	viewer.Post(box+"/settle", dashboardtest.Values("act", "complete", "lock_token", "x")).Is(http.StatusForbidden)
 
-	submitter := s.visit(t, s.key(t, forebay.ScopeSubmit, forebay.ScopeRead))
-	submitter.get(box).is(http.StatusOK).has("Send a message").lacks("Purge", "Receive one")
-	submitter.post(box+"/send", form("body", "by a submitter")).is(http.StatusOK).has("is sent")
-	submitter.post(box+"/purge", form("confirm", "eu/mail")).is(http.StatusForbidden)
+	submitter := s.Visit(t, s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead))
+	submitter.Get(box).Is(http.StatusOK).Has("Send a message").Lacks("Purge", "Receive one")
+	submitter.Post(box+"/send", dashboardtest.Values("body", "by a submitter")).Is(http.StatusOK).Has("is sent")
+	submitter.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail")).Is(http.StatusForbidden)
 
-	other := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead, forebay.ScopeOperate, forebay.ScopeSubmit))
-	other.get("/queues").is(http.StatusOK).lacks("eu/mail")
-	other.get("/dead-letters/messages").is(http.StatusOK).has("No message is a dead letter")
+	other := s.Visit(t, s.KeyOf(t, "rival", forebay.ScopeRead, forebay.ScopeOperate, forebay.ScopeSubmit))
+	other.Get("/queues").Is(http.StatusOK).Lacks("eu/mail")
+	other.Get("/dead-letters/messages").Is(http.StatusOK).Has("No message is a dead letter")
 	for _, path := range []string{box, box + "/messages/" + number, box + "/redrive", box + "/purge?tab=dead-letters", "/sessions?queue=eu%2Fmail"} {
-		other.get(path).is(http.StatusNotFound)
+		other.Get(path).Is(http.StatusNotFound)
 	}
-	other.post(box+"/send", form("body", "x")).is(http.StatusNotFound)
+	other.Post(box+"/send", dashboardtest.Values("body", "x")).Is(http.StatusNotFound)
 	if left := peek(t, c, "eu/mail"); len(left) != 2 {
 		t.Errorf("%d messages, want the two that were sent", len(left))
 	}
 	// An operator of all tenants sees another's messages, without their bodies.
-	abroad := s.visit(t, s.keyOf(t, "ops", forebay.ScopeView))
-	abroad.get(box+"?tenant=acme").is(http.StatusOK).has(number, "/messages/"+number+"?tenant=acme")
-	abroad.get(box + "/messages/" + number + "?tenant=acme").is(http.StatusOK).has("You may not open the bodies")
+	abroad := s.Visit(t, s.KeyOf(t, "ops", forebay.ScopeView))
+	abroad.Get(box+"?tenant=acme").Is(http.StatusOK).Has(number, "/messages/"+number+"?tenant=acme")
+	abroad.Get(box + "/messages/" + number + "?tenant=acme").Is(http.StatusOK).Has("You may not open the bodies")
 	// A form of a page of another site is refused.
-	if got := viewer.do(http.MethodPost, box+"/send", form("body", "x"), "Sec-Fetch-Site", "cross-site"); got.status != http.StatusForbidden {
-		t.Errorf("a form of another site got %d", got.status)
+	if got := viewer.Do(http.MethodPost, box+"/send", dashboardtest.Values("body", "x"), "Sec-Fetch-Site", "cross-site"); got.Status != http.StatusForbidden {
+		t.Errorf("a form of another site got %d", got.Status)
 	}
 }
 
 func TestTopicPages(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database)
-		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
-		c := s.client(t, s.key(t, forebay.ScopeAdmin))
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database)
+		admin := s.Visit(t, s.Key(t, forebay.ScopeAdmin))
+		c := s.Client(t, s.Key(t, forebay.ScopeAdmin))
 		must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
 		must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", "large", forebay.SubscriptionSettings{
 			Rules: []forebay.NewRule{{Name: "big", RuleSettings: forebay.RuleSettings{SQLFilter: "quantity > 10"}}}}))
 		sub := "/topics/orders/subscriptions/large"
-		admin.get("/topics").is(http.StatusOK).has("orders")
-		admin.get("/topics/orders").is(http.StatusOK).has("/ui"+sub, "Publish a message")
-		admin.get(sub).is(http.StatusOK).has("quantity &gt; 10", "Add a rule")
+		admin.Get("/topics").Is(http.StatusOK).Has("orders")
+		admin.Get("/topics/orders").Is(http.StatusOK).Has("/ui"+sub, "Publish a message")
+		admin.Get(sub).Is(http.StatusOK).Has("quantity &gt; 10", "Add a rule")
 
 		// Rules are added, never replaced, and removed once the name is typed.
-		admin.post(sub+"/rules", form("name", "red", "kind", "sql", "filter", "color = ")).is(http.StatusUnprocessableEntity).has("sql_filter", "color =</textarea>")
-		admin.post(sub+"/rules", form("name", "red", "kind", "correlation", "filter", `{"sbject":"x"}`)).is(http.StatusUnprocessableEntity).has("must be a JSON object")
-		admin.post(sub+"/rules", form("name", "red", "kind", "sql", "filter", "color = 'red'", "action", "SET size = 'l'")).is(http.StatusOK).has("applies to what is sent", "color = &#39;red&#39;")
-		admin.post(sub+"/rules", form("name", "red", "kind", "all")).is(http.StatusConflict).has("there is a rule red already")
+		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "sql", "filter", "color = ")).Is(http.StatusUnprocessableEntity).Has("sql_filter", "color =</textarea>")
+		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "correlation", "filter", `{"sbject":"x"}`)).Is(http.StatusUnprocessableEntity).Has("must be a JSON object")
+		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "sql", "filter", "color = 'red'", "action", "SET size = 'l'")).Is(http.StatusOK).Has("applies to what is sent", "color = &#39;red&#39;")
+		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "all")).Is(http.StatusConflict).Has("there is a rule red already")
 		if rules := must[[]forebay.Rule](t)(c.Rules(t.Context(), "orders", "large")); len(rules) != 2 || rules[1].SQLFilter != "color = 'red'" {
 			t.Errorf("the rules are %+v", rules)
 		}
 
 		// The status and the note are changed and shown. A status of another kind is refused.
-		admin.setStatus("/topics/orders", "status", "send_disabled", "user_metadata", hostileBody[:len(hostileBody)-1]).is(http.StatusOK).has("The status is send_disabled", "&lt;script&gt;").lacks("<script>alert")
-		admin.post("/topics/orders/publish", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
-		admin.setStatus("/topics/orders", "status", "receive_disabled").is(http.StatusUnprocessableEntity).has("nobody receives from it")
-		admin.setStatus("/topics/orders", "status", "active").is(http.StatusOK).has("The status is active").lacks("&lt;script&gt;")
-		admin.setStatus(sub, "status", "disabled", "user_metadata", "mended tomorrow").is(http.StatusOK).has("The status is disabled", "mended tomorrow")
-		admin.setStatus(sub, "status", "send_disabled").is(http.StatusUnprocessableEntity)
+		admin.SetStatus("/topics/orders", "status", "send_disabled", "user_metadata", hostileBody[:len(hostileBody)-1]).Is(http.StatusOK).Has("The status is send_disabled", "&lt;script&gt;").Lacks("<script>alert")
+		admin.Post("/topics/orders/publish", dashboardtest.Values("body", "x")).Is(http.StatusConflict).Has("nobody may send to it")
+		admin.SetStatus("/topics/orders", "status", "receive_disabled").Is(http.StatusUnprocessableEntity).Has("nobody receives from it")
+		admin.SetStatus("/topics/orders", "status", "active").Is(http.StatusOK).Has("The status is active").Lacks("&lt;script&gt;")
+		admin.SetStatus(sub, "status", "disabled", "user_metadata", "mended tomorrow").Is(http.StatusOK).Has("The status is disabled", "mended tomorrow")
+		admin.SetStatus(sub, "status", "send_disabled").Is(http.StatusUnprocessableEntity)
 		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Status != forebay.EntityDisabled || got.UserMetadata != "mended tomorrow" {
 			t.Errorf("the subscription is %+v", got.EntityState)
 		}
-		admin.setStatus(sub, "status", "active").is(http.StatusOK)
+		admin.SetStatus(sub, "status", "active").Is(http.StatusOK)
 
 		// The tester says what each rule makes of a message, and sends nothing.
-		admin.get("/topics/orders/test?"+form("properties", "quantity=12; color=blue", "sql_filter", "color = 'blue'").Encode()).is(http.StatusOK).
-			has("The condition", "selected", "1 copy", "the condition is false", "not selected")
-		admin.get("/topics/orders/test?"+form("properties", "color=red").Encode()).is(http.StatusOK).has("&#34;size&#34;: &#34;l&#34;", "is unknown")
-		admin.get("/topics/orders/test?" + form("sql_filter", "a =").Encode()).is(http.StatusUnprocessableEntity).has("rule.sql_filter")
+		admin.Get("/topics/orders/test?"+dashboardtest.Values("properties", "quantity=12; color=blue", "sql_filter", "color = 'blue'").Encode()).Is(http.StatusOK).
+			Has("The condition", "selected", "1 copy", "the condition is false", "not selected")
+		admin.Get("/topics/orders/test?"+dashboardtest.Values("properties", "color=red").Encode()).Is(http.StatusOK).Has("&#34;size&#34;: &#34;l&#34;", "is unknown")
+		admin.Get("/topics/orders/test?" + dashboardtest.Values("sql_filter", "a =").Encode()).Is(http.StatusUnprocessableEntity).Has("rule.sql_filter")
 		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Active != 0 {
 			t.Errorf("testing sent %d messages", got.Active)
 		}
-		admin.post("/topics/orders/publish", form("body", hostileBody, "properties", `{"quantity": 11}`)).is(http.StatusOK).has("is sent")
+		admin.Post("/topics/orders/publish", dashboardtest.Values("body", hostileBody, "properties", `{"quantity": 11}`)).Is(http.StatusOK).Has("is sent")
 		number := strconv.FormatInt(peek(t, c, "orders/subscriptions/large")[0].SequenceNumber, 10)
-		admin.get(sub).is(http.StatusOK).has(number)
-		admin.get(sub + "/messages/" + number).is(http.StatusOK).has(escapedBody).lacks("<script>alert")
-		admin.post("/topics/orders/publish", form("body", "x", "time_to_live", "for ever")).is(http.StatusUnprocessableEntity).has("must be a length of time")
-		page := admin.post("/topics/orders/publish", form("body", "later", "schedule", "1h")).is(http.StatusOK).has("is scheduled", "Cancel a scheduled message")
-		admin.post("/topics/orders/cancel", form("number", page.one(`Message (\d+) is scheduled`))).is(http.StatusOK).has("is cancelled")
-		admin.post("/topics/orders/cancel", form("number", "x")).is(http.StatusUnprocessableEntity)
+		admin.Get(sub).Is(http.StatusOK).Has(number)
+		admin.Get(sub + "/messages/" + number).Is(http.StatusOK).Has(escapedBody).Lacks("<script>alert")
+		admin.Post("/topics/orders/publish", dashboardtest.Values("body", "x", "time_to_live", "for ever")).Is(http.StatusUnprocessableEntity).Has("must be a length of time")
+		page := admin.Post("/topics/orders/publish", dashboardtest.Values("body", "later", "schedule", "1h")).Is(http.StatusOK).Has("is scheduled", "Cancel a scheduled message")
+		admin.Post("/topics/orders/cancel", dashboardtest.Values("number", page.One(`Message (\d+) is scheduled`))).Is(http.StatusOK).Has("is cancelled")
+		admin.Post("/topics/orders/cancel", dashboardtest.Values("number", "x")).Is(http.StatusUnprocessableEntity)
 
-		token := admin.post(sub+"/receive", form()).is(http.StatusOK).one(`name="lock_token" value="([^"]+)"`)
-		admin.post(sub+"/settle", form("lock_token", token, "act", "complete")).is(http.StatusOK).has("is removed")
+		token := admin.Post(sub+"/receive", dashboardtest.Values()).Is(http.StatusOK).One(`name="lock_token" value="([^"]+)"`)
+		admin.Post(sub+"/settle", dashboardtest.Values("lock_token", token, "act", "complete")).Is(http.StatusOK).Has("is removed")
 
-		admin.get(sub+"/rules/red/remove").is(http.StatusOK).has("Type red to confirm", "color = &#39;red&#39;")
-		admin.post(sub+"/rules/red/remove", form("confirm", "re")).is(http.StatusUnprocessableEntity).has("Nothing was changed")
-		remove := admin.get(sub+"/rules/red/remove").form("/ui"+sub+"/rules/red/remove", "confirm", "red")
+		admin.Get(sub+"/rules/red/remove").Is(http.StatusOK).Has("Type red to confirm", "color = &#39;red&#39;")
+		admin.Post(sub+"/rules/red/remove", dashboardtest.Values("confirm", "re")).Is(http.StatusUnprocessableEntity).Has("Nothing was changed")
+		remove := admin.Get(sub+"/rules/red/remove").Form("/ui"+sub+"/rules/red/remove", "confirm", "red")
 		must[forebay.Rule](t)(c.PutRule(t.Context(), "orders", "large", "red", forebay.RuleSettings{SQLFilter: "color = 'dark red'"}))
-		remove = admin.post(sub+"/rules/red/remove", remove).is(http.StatusConflict).has("Nothing was deleted", "dark red").form("/ui"+sub+"/rules/red/remove", "confirm", "red")
-		admin.post(sub+"/rules/red/remove", remove).is(http.StatusOK).has("is removed")
-		admin.get(sub + "/rules/red/remove").is(http.StatusNotFound)
+		remove = admin.Post(sub+"/rules/red/remove", remove).Is(http.StatusConflict).Has("Nothing was deleted", "dark red").Form("/ui"+sub+"/rules/red/remove", "confirm", "red")
+		admin.Post(sub+"/rules/red/remove", remove).Is(http.StatusOK).Has("is removed")
+		admin.Get(sub + "/rules/red/remove").Is(http.StatusNotFound)
 
-		viewer := s.visit(t, s.key(t, forebay.ScopeView))
-		viewer.get(sub).is(http.StatusOK).lacks("method=\"post\"", "Remove…")
-		viewer.get("/topics/orders").is(http.StatusOK).lacks("method=\"post\"")
-		viewer.get("/topics/orders/test?properties=quantity%3D12").is(http.StatusOK).has("1 copy")
-		viewer.post("/topics/orders/publish", form("body", "x")).is(http.StatusForbidden)
-		viewer.post("/topics/orders/status", form("status", "disabled")).is(http.StatusForbidden)
-		viewer.post(sub+"/status", form("status", "disabled")).is(http.StatusForbidden)
-		viewer.post(sub+"/rules", form("name", "x", "kind", "all")).is(http.StatusForbidden)
-		viewer.post(sub+"/rules/big/remove", form("confirm", "big")).is(http.StatusForbidden)
-		other := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead, forebay.ScopeSubmit))
+		viewer := s.Visit(t, s.Key(t, forebay.ScopeView))
+		viewer.Get(sub).Is(http.StatusOK).Lacks("method=\"post\"", "Remove…")
+		viewer.Get("/topics/orders").Is(http.StatusOK).Lacks("method=\"post\"")
+		viewer.Get("/topics/orders/test?properties=quantity%3D12").Is(http.StatusOK).Has("1 copy")
+		viewer.Post("/topics/orders/publish", dashboardtest.Values("body", "x")).Is(http.StatusForbidden)
+		viewer.Post("/topics/orders/status", dashboardtest.Values("status", "disabled")).Is(http.StatusForbidden)
+		viewer.Post(sub+"/status", dashboardtest.Values("status", "disabled")).Is(http.StatusForbidden)
+		viewer.Post(sub+"/rules", dashboardtest.Values("name", "x", "kind", "all")).Is(http.StatusForbidden)
+		viewer.Post(sub+"/rules/big/remove", dashboardtest.Values("confirm", "big")).Is(http.StatusForbidden)
+		other := s.Visit(t, s.KeyOf(t, "rival", forebay.ScopeRead, forebay.ScopeSubmit))
 		for _, path := range []string{"/topics/orders", sub, "/topics/orders/test"} {
-			other.get(path).is(http.StatusNotFound)
+			other.Get(path).Is(http.StatusNotFound)
 		}
 	})
 }
@@ -354,24 +341,24 @@ func TestTopicPages(t *testing.T) {
 // A long list is shown in parts.
 func TestTopicPagesOfManySubscriptions(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t))
-	key := s.key(t, forebay.ScopeAdmin)
-	v, c := s.visit(t, key), s.client(t, key)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t))
+	key := s.Key(t, forebay.ScopeAdmin)
+	v, c := s.Visit(t, key), s.Client(t, key)
 	must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
 	for i := range 60 {
 		must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", fmt.Sprintf("s%02d", i), forebay.SubscriptionSettings{}))
 	}
-	next := v.get("/topics/orders").has("60 subscriptions", "/s49\"").lacks("/s50\"").one(`rel="next" href="/ui([^"]+)"`)
-	v.get(strings.ReplaceAll(next, "&amp;", "&")).is(http.StatusOK).has("/s50\"", "/s59\"").lacks("/s49\"", "rel=\"next\"")
+	next := v.Get("/topics/orders").Has("60 subscriptions", "/s49\"").Lacks("/s50\"").One(`rel="next" href="/ui([^"]+)"`)
+	v.Get(strings.ReplaceAll(next, "&amp;", "&")).Is(http.StatusOK).Has("/s50\"", "/s59\"").Lacks("/s49\"", "rel=\"next\"")
 }
 
 func TestSessionPages(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database)
-		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
-		c := s.client(t, s.key(t, forebay.ScopeAdmin))
-		admin.get("/sessions").is(http.StatusOK).has("No queue of messages requires sessions")
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database)
+		admin := s.Visit(t, s.Key(t, forebay.ScopeAdmin))
+		c := s.Client(t, s.Key(t, forebay.ScopeAdmin))
+		admin.Get("/sessions").Is(http.StatusOK).Has("No queue of messages requires sessions")
 		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
 		for _, id := range []string{"a", "<b>"} {
 			must[[]forebay.SentMessage](t)(c.Messages("steps").Send(t.Context(), forebay.NewMessage{SessionID: id}))
@@ -383,17 +370,17 @@ func TestSessionPages(t *testing.T) {
 		if err := c.Messages("steps").SetSessionState(t.Context(), held.SessionToken, []byte("state")); err != nil {
 			t.Fatal(err)
 		}
-		admin.get("/sessions?queue=steps").is(http.StatusOK).has("held", "free", "5 B", "&lt;b&gt;", "Take back the session a")
-		admin.get("/queues/steps").is(http.StatusOK).has("/ui/sessions?queue=steps").lacks("Receive one")
-		viewer := s.visit(t, s.key(t, forebay.ScopeView))
-		viewer.get("/sessions?queue=steps").is(http.StatusOK).has("held").lacks("method=\"post\"")
-		viewer.post("/sessions/release", form("queue", "steps", "session_id", "a")).is(http.StatusForbidden)
-		admin.post("/sessions/release", form("queue", "steps", "session_id", "a")).is(http.StatusOK).has("is free").lacks("Take back the session a")
+		admin.Get("/sessions?queue=steps").Is(http.StatusOK).Has("held", "free", "5 B", "&lt;b&gt;", "Take back the session a")
+		admin.Get("/queues/steps").Is(http.StatusOK).Has("/ui/sessions?queue=steps").Lacks("Receive one")
+		viewer := s.Visit(t, s.Key(t, forebay.ScopeView))
+		viewer.Get("/sessions?queue=steps").Is(http.StatusOK).Has("held").Lacks("method=\"post\"")
+		viewer.Post("/sessions/release", dashboardtest.Values("queue", "steps", "session_id", "a")).Is(http.StatusForbidden)
+		admin.Post("/sessions/release", dashboardtest.Values("queue", "steps", "session_id", "a")).Is(http.StatusOK).Has("is free").Lacks("Take back the session a")
 		if _, err := c.Messages("steps").RenewSession(t.Context(), held.SessionToken); forebay.CodeOf(err) != forebay.CodeSessionLockLost {
 			t.Errorf("the receiver renewed its lock: %v", err)
 		}
-		admin.post("/sessions/release", form("queue", "steps", "session_id", "a")).is(http.StatusConflict)
-		admin.get("/sessions?queue=none").is(http.StatusNotFound)
+		admin.Post("/sessions/release", dashboardtest.Values("queue", "steps", "session_id", "a")).Is(http.StatusConflict)
+		admin.Get("/sessions?queue=none").Is(http.StatusNotFound)
 	})
 }
 
@@ -401,13 +388,13 @@ func TestSessionPages(t *testing.T) {
 func TestDeadMessageIsMended(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database)
-		key := s.key(t, forebay.ScopeAdmin)
-		page, c := s.signIn(t, browser, key), s.client(t, key)
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database)
+		key := s.Key(t, forebay.ScopeAdmin)
+		page, c := s.SignIn(t, browser, key), s.Client(t, key)
 		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
 		letters(t, c, c.Messages("mail").Send, "mail")
-		page.Go(s.url + "/ui/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10) + "?tab=dead-letters")
+		page.Go(s.URL + "/ui/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10) + "?tab=dead-letters")
 		page.Type("textarea[name=body]", "a letter that can be read")
 		page.Submit("button[value=check]")
 		page.WaitText("What would change")

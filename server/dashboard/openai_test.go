@@ -14,13 +14,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
 // provider answers chat completions with a nasty text and a call of a tool. It refuses what says
-// refuse, and waits for the test's end with what says wait.
-func provider(t *testing.T) func(*server.Options) {
+// refuse, and waits with what says wait: until the channel is closed, or for the test's end.
+func provider(t *testing.T, until <-chan struct{}) func(*server.Options) {
 	t.Helper()
 	ended := make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,6 +35,7 @@ func provider(t *testing.T) func(*server.Options) {
 		case strings.Contains(string(body), "wait"):
 			select {
 			case <-ended:
+			case <-until:
 			case <-r.Context().Done():
 			}
 			return
@@ -52,7 +54,7 @@ func provider(t *testing.T) func(*server.Options) {
 }
 
 // batchOf makes a batch of lines with these contents.
-func (s *running) batchOf(t *testing.T, c *client.Client, lines string) forebay.Batch {
+func batchOf(t *testing.T, s *dashboardtest.Running, c *client.Client, lines string) forebay.Batch {
 	t.Helper()
 	file, err := c.UploadBatchFile(t.Context(), "lines.jsonl", strings.NewReader(lines))
 	if err != nil {
@@ -87,42 +89,44 @@ func waitBatch(t *testing.T, c *client.Client, id string) forebay.Batch {
 // A batch is listed and shown with its counts, its errors and its files.
 func TestPagesOfBatches(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, provider(t))
-		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-		c, v := s.client(t, key), s.visit(t, key)
-		done := waitBatch(t, c, s.batchOf(t, c, linesOf("hi", "refuse", "ho")).ID)
-		bad := waitBatch(t, c, s.batchOf(t, c, linesOf("hi")+"nonsense\n").ID)
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		cancelled := make(chan struct{})
+		s := dashboardtest.Start(t, database, provider(t, cancelled))
+		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
+		c, v := s.Client(t, key), s.Visit(t, key)
+		done := waitBatch(t, c, batchOf(t, s, c, linesOf("hi", "refuse", "ho")).ID)
+		bad := waitBatch(t, c, batchOf(t, s, c, linesOf("hi")+"nonsense\n").ID)
 		if done.Status != forebay.BatchCompleted || bad.Status != forebay.BatchFailed {
 			t.Fatalf("%+v %+v", done, bad)
 		}
-		v.get("/batches").is(200).has(done.ID, bad.ID, "2 answered, 1 failed, of 3", "/v1/chat/completions", "chat", `aria-label="2 answered, 1 failed, of 3 lines"`)
-		v.get("/batches/"+done.ID).is(200).has(escaped, "66.7 %", "correlation_id="+done.ID, "status=failed", "2,200 in, 14 out").lacks("<script>", "\u202e", "Cancel the batch")
-		v.get("/batches/"+bad.ID).is(200).has("Why the input was refused", `<td class="n">2</td>`)
+		v.Get("/batches").Is(200).Has(done.ID, bad.ID, "2 answered, 1 failed, of 3", "/v1/chat/completions", "chat", `aria-label="2 answered, 1 failed, of 3 lines"`)
+		v.Get("/batches/"+done.ID).Is(200).Has(escaped, "66.7 %", "correlation_id="+done.ID, "status=failed", "2,200 in, 14 out").Lacks("<script>", "\u202e", "Cancel the batch")
+		v.Get("/batches/"+bad.ID).Is(200).Has("Why the input was refused", `<td class="n">2</td>`)
 		for which, part := range map[string]string{"input": "refuse", "output": "javascript:alert", "errors": "r1"} {
-			file := v.get("/batches/" + done.ID + "/files/" + which).is(200)
-			h := file.header
-			if !strings.Contains(file.body, part) || !strings.HasPrefix(h.Get("Content-Type"), "text/plain") || h.Get("X-Content-Type-Options") != "nosniff" ||
+			file := v.Get("/batches/" + done.ID + "/files/" + which).Is(200)
+			h := file.Header
+			if !strings.Contains(file.Body, part) || !strings.HasPrefix(h.Get("Content-Type"), "text/plain") || h.Get("X-Content-Type-Options") != "nosniff" ||
 				h.Get("Content-Disposition") != "attachment; filename="+done.ID+"_"+which+".jsonl" {
-				t.Errorf("%s: %v %s", which, h, file.body)
+				t.Errorf("%s: %v %s", which, h, file.Body)
 			}
 		}
-		v.get("/batches/" + done.ID + "/files/other").is(http.StatusNotFound)
-		v.get("/batches/" + bad.ID + "/files/output").is(http.StatusNotFound)
-		v.get("/batches/batch_none").is(http.StatusNotFound)
+		v.Get("/batches/" + done.ID + "/files/other").Is(http.StatusNotFound)
+		v.Get("/batches/" + bad.ID + "/files/output").Is(http.StatusNotFound)
+		v.Get("/batches/batch_none").Is(http.StatusNotFound)
 
-		open := s.batchOf(t, c, linesOf("wait", "wait"))
-		v.get("/batches/" + open.ID).is(200).has("Cancel the batch")
-		v.post("/batches/"+open.ID+"/cancel", url.Values{}).is(200).has("is being cancelled")
+		open := batchOf(t, s, c, linesOf("wait", "wait"))
+		v.Get("/batches/" + open.ID).Is(200).Has("Cancel the batch")
+		v.Post("/batches/"+open.ID+"/cancel", url.Values{}).Is(200).Has("is being cancelled")
+		close(cancelled) // else lines that run have a minute to end
 		if b := waitBatch(t, c, open.ID); b.Status != forebay.BatchCancelled {
 			t.Errorf("it is %s", b.Status)
 		}
-		v.post("/batches/"+done.ID+"/cancel", url.Values{}).is(http.StatusConflict)
+		v.Post("/batches/"+done.ID+"/cancel", url.Values{}).Is(http.StatusConflict)
 	})
 }
 
 // ask makes a response of OpenAI's API and returns its id.
-func (s *running) ask(t *testing.T, c *client.Client, input string, background bool) string {
+func ask(t *testing.T, s *dashboardtest.Running, c *client.Client, input string, background bool) string {
 	t.Helper()
 	var made struct {
 		ID string `json:"id"`
@@ -138,10 +142,10 @@ func (s *running) ask(t *testing.T, c *client.Client, input string, background b
 // A job's page has the tools that its result calls, as text.
 func TestToolCallsOfAJob(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t))
-	key := s.key(t, forebay.ScopeAdmin)
-	job := s.job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
-	s.visit(t, key).get("/jobs/"+job.ID).is(http.StatusOK).has("1 call of tools", "<td>weather</td>", "call_7", "&lt;i&gt;Oslo").lacks("<i>")
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), provider(t, nil))
+	key := s.Key(t, forebay.ScopeAdmin)
+	job := s.Job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
+	s.Visit(t, key).Get("/jobs/"+job.ID).Is(http.StatusOK).Has("1 call of tools", "<td>weather</td>", "call_7", "&lt;i&gt;Oslo").Lacks("<i>")
 }
 
 // responseIs waits until a response has that status.
@@ -163,36 +167,36 @@ func responseIs(t *testing.T, c *client.Client, id, status string) forebay.Respo
 // Responses are listed without what they say, and shown with it.
 func TestPagesOfResponses(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, provider(t))
-		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-		c, v := s.client(t, key), s.visit(t, key)
-		waited, made, refused, open := s.ask(t, c, "hi", false), s.ask(t, c, "hi", true), s.ask(t, c, "refuse", true), s.ask(t, c, "wait", true)
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database, provider(t, nil))
+		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
+		c, v := s.Client(t, key), s.Visit(t, key)
+		waited, made, refused, open := ask(t, s, c, "hi", false), ask(t, s, c, "hi", true), ask(t, s, c, "refuse", true), ask(t, s, c, "wait", true)
 		listed := responseIs(t, c, made, "completed")
 		responseIs(t, c, refused, "failed")
 
-		v.get("/responses").is(200).has(waited, made, refused, open, listed.JobID, "4 responses on this page", "forebay response list").lacks("javascript:")
-		v.get("/responses?status=failed").is(200).has(refused, "forebay response list --status failed").lacks(waited, made, open)
-		v.get("/responses?background=false").is(200).has(waited).lacks(made, refused, open)
-		v.get("/responses?status=odd").is(http.StatusUnprocessableEntity)
-		v.get("/responses?cursor=resp_odd").is(http.StatusUnprocessableEntity)
-		v.get("/responses/"+made).is(200).has(escaped, "weather", "call_7", "&lt;i&gt;Oslo", "1,100 in, 7 out, 1,107 in all", "/ui/jobs/"+listed.JobID, "forebay response show "+made, "forebay response delete "+made, "in the background").
-			lacks("<script>", "\u202e", "Cancel the response")
-		v.get("/responses/"+waited).is(200).has(escaped, "while the client waited").lacks("Cancel the response")
-		v.get("/responses/"+refused).is(200).has("Error", "failed")
-		v.get("/responses/resp_none").is(http.StatusNotFound)
-		whole := v.get("/responses/" + made + "/content").is(200)
-		if !json.Valid([]byte(whole.body)) || !strings.HasPrefix(whole.header.Get("Content-Type"), "text/plain") || !strings.Contains(whole.header.Get("Content-Disposition"), "attachment") {
-			t.Errorf("%v %s", whole.header, whole.body)
+		v.Get("/responses").Is(200).Has(waited, made, refused, open, listed.JobID, "4 responses on this page", "forebay response list").Lacks("javascript:")
+		v.Get("/responses?status=failed").Is(200).Has(refused, "forebay response list --status failed").Lacks(waited, made, open)
+		v.Get("/responses?background=false").Is(200).Has(waited).Lacks(made, refused, open)
+		v.Get("/responses?status=odd").Is(http.StatusUnprocessableEntity)
+		v.Get("/responses?cursor=resp_odd").Is(http.StatusUnprocessableEntity)
+		v.Get("/responses/"+made).Is(200).Has(escaped, "weather", "call_7", "&lt;i&gt;Oslo", "1,100 in, 7 out, 1,107 in all", "/ui/jobs/"+listed.JobID, "forebay response show "+made, "forebay response delete "+made, "in the background").
+			Lacks("<script>", "\u202e", "Cancel the response")
+		v.Get("/responses/"+waited).Is(200).Has(escaped, "while the client waited").Lacks("Cancel the response")
+		v.Get("/responses/"+refused).Is(200).Has("Error", "failed")
+		v.Get("/responses/resp_none").Is(http.StatusNotFound)
+		whole := v.Get("/responses/" + made + "/content").Is(200)
+		if !json.Valid([]byte(whole.Body)) || !strings.HasPrefix(whole.Header.Get("Content-Type"), "text/plain") || !strings.Contains(whole.Header.Get("Content-Disposition"), "attachment") {
+			t.Errorf("%v %s", whole.Header, whole.Body)
 		}
 
-		v.get("/responses/"+open).is(200).has("Cancel the response", "no text yet")
-		v.post("/responses/"+open+"/cancel", url.Values{}).is(200).has("was cancelled")
+		v.Get("/responses/"+open).Is(200).Has("Cancel the response", "no text yet")
+		v.Post("/responses/"+open+"/cancel", url.Values{}).Is(200).Has("was cancelled")
 		responseIs(t, c, open, "cancelled")
-		v.post("/responses/"+made+"/delete", url.Values{"confirm": {"resp"}}).is(http.StatusUnprocessableEntity).has("nothing was changed")
-		v.post("/responses/"+made+"/delete", url.Values{"confirm": {made}}).is(200).has("was deleted")
-		v.get("/responses/" + made).is(http.StatusNotFound)
-		v.get("/responses").is(200).has("3 responses on this page")
+		v.Post("/responses/"+made+"/delete", url.Values{"confirm": {"resp"}}).Is(http.StatusUnprocessableEntity).Has("nothing was changed")
+		v.Post("/responses/"+made+"/delete", url.Values{"confirm": {made}}).Is(200).Has("was deleted")
+		v.Get("/responses/" + made).Is(http.StatusNotFound)
+		v.Get("/responses").Is(200).Has("3 responses on this page")
 	})
 }
 
@@ -200,45 +204,45 @@ func TestPagesOfResponses(t *testing.T) {
 // the scope, and with it leaves a row in the audit log.
 func TestScopesOnPagesOfOpenAI(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t))
-	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-	c := s.client(t, key)
-	id := s.ask(t, c, "hi", false)
-	b := waitBatch(t, c, s.batchOf(t, c, linesOf("hi")).ID)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), provider(t, nil))
+	key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
+	c := s.Client(t, key)
+	id := ask(t, s, c, "hi", false)
+	b := waitBatch(t, c, batchOf(t, s, c, linesOf("hi")).ID)
 	form := url.Values{"confirm": {id}}
 	changes := []string{"/batches/" + b.ID + "/cancel", "/responses/" + id + "/cancel", "/responses/" + id + "/delete"}
 	pages := []string{"/batches/" + b.ID, "/batches/" + b.ID + "/files/output", "/responses/" + id, "/responses/" + id + "/content"}
 
-	views := s.visit(t, s.key(t, forebay.ScopeView))
-	views.get("/responses/" + id).is(200).has(escaped).lacks("<form")
-	views.get("/batches/" + b.ID).is(200).lacks("<form")
+	views := s.Visit(t, s.Key(t, forebay.ScopeView))
+	views.Get("/responses/" + id).Is(200).Has(escaped).Lacks("<form")
+	views.Get("/batches/" + b.ID).Is(200).Lacks("<form")
 	for _, path := range changes {
-		views.post(path, form).is(http.StatusForbidden)
+		views.Post(path, form).Is(http.StatusForbidden)
 	}
-	elsewhere := s.visit(t, s.keyOf(t, "other", forebay.ScopeSubmit, forebay.ScopeRead))
-	elsewhere.get("/batches").is(200).lacks(b.ID)
-	elsewhere.get("/responses").is(200).lacks(id)
+	elsewhere := s.Visit(t, s.KeyOf(t, "other", forebay.ScopeSubmit, forebay.ScopeRead))
+	elsewhere.Get("/batches").Is(200).Lacks(b.ID)
+	elsewhere.Get("/responses").Is(200).Lacks(id)
 	for _, path := range pages {
-		elsewhere.get(path).is(http.StatusNotFound)
-		elsewhere.get(path + "?tenant=acme").is(http.StatusForbidden)
+		elsewhere.Get(path).Is(http.StatusNotFound)
+		elsewhere.Get(path + "?tenant=acme").Is(http.StatusForbidden)
 	}
 	for _, path := range changes {
-		elsewhere.post(path, form).is(http.StatusNotFound)
+		elsewhere.Post(path, form).Is(http.StatusNotFound)
 	}
-	visits := s.visit(t, s.keyOf(t, "other", forebay.ScopeView, forebay.ScopeSubmit))
-	visits.get("/batches?tenant=acme").is(200).has(b.ID)
-	visits.get("/responses?tenant=acme").is(200).has(id)
-	visits.get("/responses/"+id+"?tenant=acme").is(200).has("need a key with the scope", "chat").lacks("javascript:", "<form")
-	visits.get("/batches/" + b.ID + "/files/output?tenant=acme").is(http.StatusForbidden)
-	visits.get("/responses/" + id + "/content?tenant=acme").is(http.StatusForbidden)
+	visits := s.Visit(t, s.KeyOf(t, "other", forebay.ScopeView, forebay.ScopeSubmit))
+	visits.Get("/batches?tenant=acme").Is(200).Has(b.ID)
+	visits.Get("/responses?tenant=acme").Is(200).Has(id)
+	visits.Get("/responses/"+id+"?tenant=acme").Is(200).Has("need a key with the scope", "chat").Lacks("javascript:", "<form")
+	visits.Get("/batches/" + b.ID + "/files/output?tenant=acme").Is(http.StatusForbidden)
+	visits.Get("/responses/" + id + "/content?tenant=acme").Is(http.StatusForbidden)
 	for _, path := range changes {
-		visits.post(path+"?tenant=acme", form).is(http.StatusForbidden)
+		visits.Post(path+"?tenant=acme", form).Is(http.StatusForbidden)
 	}
-	opens := s.visit(t, s.keyOf(t, "other", forebay.ScopeView, forebay.ScopePayload))
-	opens.get("/responses/"+id+"?tenant=acme").is(200).has(escaped, "?tenant=acme")
-	opens.get("/batches/" + b.ID + "/files/output?tenant=acme").is(200)
+	opens := s.Visit(t, s.KeyOf(t, "other", forebay.ScopeView, forebay.ScopePayload))
+	opens.Get("/responses/"+id+"?tenant=acme").Is(200).Has(escaped, "?tenant=acme")
+	opens.Get("/batches/" + b.ID + "/files/output?tenant=acme").Is(200)
 	var log struct{ Items []forebay.AuditEntry }
-	if err := s.client(t, s.key(t, forebay.ScopeAdmin)).Call(t.Context(), http.MethodGet, "/v1/audit", nil, nil, &log); err != nil {
+	if err := s.Client(t, s.Key(t, forebay.ScopeAdmin)).Call(t.Context(), http.MethodGet, "/v1/audit", nil, nil, &log); err != nil {
 		t.Fatal(err)
 	}
 	var opened []string

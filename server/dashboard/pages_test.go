@@ -1,60 +1,23 @@
 package dashboard_test
 
 import (
-	"net/http"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
-
-// Whoever has a key signs in, sees pages, and signs out.
-func TestSignIn(t *testing.T) {
-	t.Parallel()
-	browser, axe := browsertest.Start(t), axeSource(t)
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database)
-		key := s.key(t, forebay.ScopeAdmin)
-		page := browser.Open(t)
-		engine, in, axe := looksOn(database, axe)
-		inspect(t, page, axe, s.url+"/ui/sign-in", engine+" sign-in", "API key", in...)
-		page.Go(s.url + "/ui/jobs")
-		page.WaitText("API key")
-		page.Type("input[name=key]", "fb_wrong")
-		page.Submit("main button")
-		page.WaitText("unknown, expired or revoked")
-		page.Type("input[name=key]", key)
-		page.Complaints() // of the answers 401
-		page.Submit("main button")
-		page.WaitText("No job here")
-		page.Submit("form[action$=sign-out] button")
-		page.WaitText("API key")
-		for _, complaint := range page.Complaints() {
-			t.Error(complaint)
-		}
-		page.Go(s.url + "/ui/")
-		page.WaitText("API key")
-	})
-}
-
-// navigation returns where the navigation of a page leads, below the dashboard.
-func navigation(page *browsertest.Page) (paths []string) {
-	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &paths)
-	return paths
-}
 
 // The first visit is small, and pages are read without a script.
 func TestFirstVisit(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
-	key := s.key(t, forebay.ScopeAdmin)
-	s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Parses)
+	key := s.Key(t, forebay.ScopeAdmin)
+	s.Job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
 	page := browser.Open(t)
-	page.Go(s.url + "/ui/sign-in")
+	page.Go(s.URL + "/ui/sign-in")
 	page.Type("input[name=key]", key)
 	page.Submit("main button")
 	page.WaitText("Needs you")
@@ -67,7 +30,7 @@ func TestFirstVisit(t *testing.T) {
 	}
 	page.Script(false)
 	for _, path := range append(paths, "/quarantine") { // dead letters lead there
-		page.Go(s.url + "/ui" + path)
+		page.Go(s.URL + "/ui" + path)
 		page.WaitText("The same by command and request")
 	}
 }
@@ -93,14 +56,14 @@ func tabTo(t *testing.T, page *browsertest.Page, selector string) {
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, parses)
-		key := s.key(t, forebay.ScopeAdmin)
-		first := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
-		second := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
-		bad := s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database, dashboardtest.Parses)
+		key := s.Key(t, forebay.ScopeAdmin)
+		first := s.Job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
+		second := s.Job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
+		bad := s.Job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
 		page := browser.Open(t)
-		page.Go(s.url + "/ui/jobs?status=succeeded")
+		page.Go(s.URL + "/ui/jobs?status=succeeded")
 		page.WaitText("API key")
 		page.Complaints() // of the answer 401
 		tabTo(t, page, "input[name=key]")
@@ -145,56 +108,4 @@ func TestKeyboard(t *testing.T) {
 			t.Error(complaint)
 		}
 	})
-}
-
-// A key that is revoked ends its pages and streams at once.
-func TestRevokedKeyEndsPages(t *testing.T) {
-	t.Parallel()
-	browser := browsertest.Start(t)
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database)
-		admin := s.key(t, forebay.ScopeAdmin)
-		viewer := s.key(t, forebay.ScopeView)
-		page := s.signIn(t, browser, viewer)
-		page.Go(s.url + "/ui/")
-		page.WaitText("Needs you")
-		page.Wait(`document.getElementById('live').textContent === 'Live'`)
-		keys, err := s.client(t, admin).Keys(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, k := range keys {
-			if slices.Contains(k.Scopes, forebay.ScopeView) {
-				if err := s.client(t, admin).RevokeKey(t.Context(), k.ID); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		page.WaitText("API key")
-	})
-}
-
-// What a page of another origin sends changes nothing, and a link changes nothing.
-func TestFormsOfOtherOrigins(t *testing.T) {
-	t.Parallel()
-	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
-	v := s.visit(t, s.key(t, forebay.ScopeAdmin))
-	for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://evil.example"}}} {
-		for _, path := range []string{"/sign-out", "/theme", "/sign-in", "/jobs"} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/ui"+path, strings.NewReader("id=x"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header = header.Clone()
-			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			resp, err := v.http.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusForbidden {
-				t.Errorf("%v to %s: %d", header, path, resp.StatusCode)
-			}
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -36,11 +37,11 @@ const browserAccepts = "text/html,application/xhtml+xml,application/xml;q=0.9,*/
 func TestABrowserAtTheRootIsSentToTheDashboard(t *testing.T) {
 	t.Parallel()
 	for base, o := range map[string]server.UI{"/ui": {}, "/ops/board": {Path: "/ops/board"}, "": {Off: true}} {
-		s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) { options.UI = o })
-		if status, location, dashboard := root(t, s.url, "*/*"); status != http.StatusOK || location != "" || dashboard != base {
+		s := dashboardtest.Start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) { options.UI = o })
+		if status, location, dashboard := root(t, s.URL, "*/*"); status != http.StatusOK || location != "" || dashboard != base {
 			t.Errorf("%q: a client gets %d, %q, %q", base, status, location, dashboard)
 		}
-		status, location, dashboard := root(t, s.url, browserAccepts)
+		status, location, dashboard := root(t, s.URL, browserAccepts)
 		if base == "" {
 			if status != http.StatusOK || location != "" || dashboard != "" {
 				t.Errorf("off: a browser gets %d, %q, %q", status, location, dashboard)
@@ -80,13 +81,13 @@ func TestTheStartNamesTheDashboard(t *testing.T) {
 	} {
 		log := &lines{}
 		t.Run(o.Path, func(t *testing.T) { // it has stopped at the end, so all is written
-			s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) {
+			s := dashboardtest.Start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) {
 				options.UI, options.Logger = o, slog.New(slog.NewTextHandler(log, nil))
 			})
 			if want == "" {
-				want = s.url + "/ui"
+				want = s.URL + "/ui"
 			}
-			root(t, s.url, "*/*")
+			root(t, s.URL, "*/*")
 		})
 		_, line, _ := strings.Cut(log.String(), `msg="forebay is running"`)
 		line, _, _ = strings.Cut(line, "\n")
@@ -103,9 +104,9 @@ func TestAServerBehindAProxyIsNotOpen(t *testing.T) {
 	for public, want := range map[string]int{
 		"": http.StatusOK, "http://localhost:8080": http.StatusOK, "http://127.0.0.1:8080": http.StatusOK, "https://forebay.example.com": http.StatusUnauthorized,
 	} {
-		s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(o *server.Options) { o.UI.PublicURL = public })
+		s := dashboardtest.Start(t, "sqlite:"+t.TempDir()+"/f.db", func(o *server.Options) { o.UI.PublicURL = public })
 		for _, path := range []string{"/v1/jobs", "/ui/", "/ui/keys", "/v1/models"} {
-			resp, err := http.Get(s.url + path)
+			resp, err := http.Get(s.URL + path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,9 +121,9 @@ func TestAServerBehindAProxyIsNotOpen(t *testing.T) {
 // A cookie of an earlier server does not lock anybody out of one that needs no session.
 func TestAStaleCookieLocksNobodyOut(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/f.db")
+	s := dashboardtest.Start(t, "sqlite:"+t.TempDir()+"/f.db")
 	for value, want := range map[string]int{strings.Repeat("x", 43): http.StatusOK, "short": http.StatusOK} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/ui/", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/ui/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

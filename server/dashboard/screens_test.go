@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/browsertest"
 	"github.com/forebayhq/forebay/internal/dashboard"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -23,7 +26,7 @@ import (
 type screen struct{ path, shows string }
 
 // noScreens are addresses that are no page of somebody who has signed in: downloads, what leads
-// elsewhere, and the sign-in, which [TestSignIn] tries.
+// elsewhere, and the sign-in, which TestSignIn of signin tries.
 var noScreens = []string{
 	"", "/sign-in", "/assets/{hash}/{name}", "/sign-in/begin", "/sign-in/callback", "/live", "/find",
 	"/jobs/{id}/input", "/jobs/{id}/result", "/orchestrations/{id}/history", "/batches/{id}/files/{which}", "/responses/{id}/content",
@@ -32,11 +35,11 @@ var noScreens = []string{
 // furnished configures a server whose pages can all have data.
 func furnished(t *testing.T) func(*server.Options) {
 	t.Helper()
-	up, instances := provider(t), flows(t, make(chan struct{}))
+	up, instances := provider(t, nil), flows(t, make(chan struct{}))
 	return func(o *server.Options) {
 		up(o)
 		instances(o)
-		parses(o)
+		dashboardtest.Parses(o)
 		o.Deployments = append(o.Deployments, server.Deployment{Name: "west", Provider: server.ProviderSim})
 		o.Models = map[string]server.Model{"chat": server.InOrder("up"), "embedding": server.InOrder("west"), "simulated": server.InOrder("west")}
 		o.Tasks = map[string]server.TaskOption{}
@@ -62,14 +65,14 @@ func jobIn(t *testing.T, c *client.Client, queue, task, input string, ends bool)
 }
 
 // furnishJobs gives pages about jobs something to show.
-func (s *running) furnishJobs(t *testing.T, key string, screens map[string]screen) {
+func furnishJobs(t *testing.T, s *dashboardtest.Running, key string, screens map[string]screen) {
 	t.Helper()
-	c := s.client(t, key)
-	good := s.job(t, key, "parse", `{"good":true,"number":12345678901234567890}`, forebay.StatusSucceeded).ID
-	bad := s.job(t, key, "parse", `{"good":false,"number":12345678901234567890}`, forebay.StatusFailed).ID
-	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded).ID
-	other := s.job(t, s.keyOf(t, "other", forebay.ScopeAdmin), "parse", `{"good":true}`, forebay.StatusSucceeded).ID
-	s.job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
+	c := s.Client(t, key)
+	good := s.Job(t, key, "parse", `{"good":true,"number":12345678901234567890}`, forebay.StatusSucceeded).ID
+	bad := s.Job(t, key, "parse", `{"good":false,"number":12345678901234567890}`, forebay.StatusFailed).ID
+	large := s.Job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded).ID
+	other := s.Job(t, s.KeyOf(t, "other", forebay.ScopeAdmin), "parse", `{"good":true}`, forebay.StatusSucceeded).ID
+	s.Job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
 	quarantined := jobIn(t, c, "strict", "parse", `{"good":false}`, true)
 	if err := c.PauseQueue(t.Context(), "held"); err != nil {
 		t.Fatal(err)
@@ -115,19 +118,19 @@ func (s *running) furnishJobs(t *testing.T, key string, screens map[string]scree
 }
 
 // furnishFlows does so for orchestrations, workflows, batches and responses.
-func (s *running) furnishFlows(t *testing.T, key string, screens map[string]screen) {
+func furnishFlows(t *testing.T, s *dashboardtest.Running, key string, screens map[string]screen) {
 	t.Helper()
-	c := s.client(t, key)
-	s.startInstance(t, key, "fails", "bad-1", `"x"`)
-	s.startInstance(t, key, "waits", "long", `"x"`)
-	s.startInstance(t, key, "diamond", "steps", `"hello"`)
-	batch, open := s.batchOf(t, c, linesOf("hi", "refuse", "ho")).ID, s.batchOf(t, c, linesOf("wait")).ID
-	response, refused := s.ask(t, c, "hi", true), s.ask(t, c, "refuse", true)
+	c := s.Client(t, key)
+	startInstance(t, s, key, "fails", "bad-1", `"x"`)
+	startInstance(t, s, key, "waits", "long", `"x"`)
+	startInstance(t, s, key, "diamond", "steps", `"hello"`)
+	batch, open := batchOf(t, s, c, linesOf("hi", "refuse", "ho")).ID, batchOf(t, s, c, linesOf("wait")).ID
+	response, refused := ask(t, s, c, "hi", true), ask(t, s, c, "refuse", true)
 	waitBatch(t, c, batch)
 	responseIs(t, c, response, "completed")
 	responseIs(t, c, refused, "failed")
-	s.instanceIs(t, key, "bad-1", forebay.OrchestrationFailed)
-	s.instanceIs(t, key, "steps", forebay.OrchestrationCompleted)
+	instanceIs(t, s, key, "bad-1", forebay.OrchestrationFailed)
+	instanceIs(t, s, key, "steps", forebay.OrchestrationCompleted)
 	maps.Copy(screens, map[string]screen{
 		"/orchestrations":              {"/orchestrations", "bad-1"},
 		"/orchestrations/{id}":         {"/orchestrations/bad-1", "sub-orchestration"},
@@ -161,9 +164,9 @@ func letters(t *testing.T, c *client.Client, send func(context.Context, ...foreb
 }
 
 // furnishMessages does so for messages, webhooks and documents.
-func (s *running) furnishMessages(t *testing.T, key string, screens map[string]screen) {
+func furnishMessages(t *testing.T, s *dashboardtest.Running, key string, screens map[string]screen) {
 	t.Helper()
-	c := s.client(t, key)
+	c := s.Client(t, key)
 	must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
 	must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
 	must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
@@ -221,44 +224,65 @@ func (s *running) furnishMessages(t *testing.T, key string, screens map[string]s
 	})
 }
 
+// navigation returns where the navigation of a page leads, below the dashboard.
+func navigation(page *browsertest.Page) (paths []string) {
+	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &paths)
+	return paths
+}
+
 // Each screen opens with data on both engines, without a line on the console, and axe-core finds
 // nothing. A new page takes its place here.
 func TestEveryScreen(t *testing.T) {
 	t.Parallel()
-	browser, axe := browsertest.Start(t), axeSource(t)
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, furnished(t))
-		key := s.key(t, forebay.ScopeAdmin)
-		page := s.signIn(t, browser, key)
+	browser, axe := browsertest.Start(t), dashboardtest.AxeSource(t, filepath.Join("testdata", "axe"))
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database, furnished(t))
+		key := s.Key(t, forebay.ScopeAdmin)
+		page := s.SignIn(t, browser, key)
 		screens := map[string]screen{}
-		s.furnishJobs(t, key, screens)
-		s.furnishFlows(t, key, screens)
-		s.furnishMessages(t, key, screens)
+		furnishJobs(t, s, key, screens)
+		furnishFlows(t, s, key, screens)
+		furnishMessages(t, s, key, screens)
 		for _, route := range dashboard.New(dashboard.Options{Base: "/ui"}).Routes() {
 			pattern := strings.TrimPrefix(route.Path, "/ui")
 			if _, tried := screens[pattern]; route.Method == http.MethodGet && !tried && !slices.Contains(noScreens, pattern) {
 				t.Errorf("the screen %s is not tried here", pattern)
 			}
 		}
-		engine, in, axe := looksOn(database, axe)
+		engine, in, axe := dashboardtest.LooksOn(database, axe)
 		for _, path := range navigation(page) {
 			if _, tried := screens[path]; !tried && path != "/" {
 				t.Errorf("the navigation leads to %s, which is not tried here", path)
 			}
 		}
+		left := make(chan string, len(screens))
 		for _, pattern := range slices.Sorted(maps.Keys(screens)) {
-			inspect(t, page, axe, s.url+"/ui"+screens[pattern].path, engine+" "+pattern, screens[pattern].shows, in...)
-			var title string
-			if page.Evaluate(`document.title`, &title); title == "broken" {
-				t.Fatalf("%s runs what somebody wrote", pattern)
-			}
+			left <- pattern
+		}
+		close(left)
+		var tabs sync.WaitGroup
+		for _, tab := range []*browsertest.Page{page, s.SignIn(t, browser, key)} { // each has a process of its own
+			tabs.Go(func() {
+				for pattern := range left {
+					dashboardtest.Inspect(t, tab, axe, s.URL+"/ui"+screens[pattern].path, engine+" "+pattern, screens[pattern].shows, in...)
+					var title string
+					if tab.Evaluate(`document.title`, &title); title == "broken" {
+						t.Errorf("%s runs what somebody wrote", pattern)
+						return
+					}
+				}
+			})
+		}
+		tabs.Wait()
+		if t.Failed() {
+			return
 		}
 		if axe == "" {
 			return
 		}
 		for _, dark := range []bool{false, true} { // the frame has parts that only narrow pages show
 			page.Look(390, dark)
-			page.Go(s.url + "/ui/backlog")
+			page.Go(s.URL + "/ui/backlog")
 			page.WaitText("held")
 			page.Accessible(axe, fmt.Sprintf("a narrow page, dark %v", dark))
 		}

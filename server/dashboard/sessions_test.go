@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -73,31 +74,31 @@ func awaitRunning(t *testing.T, c *client.Client, id string) {
 func TestJobSessionPages(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, lasts(t), parses)
-		key := s.key(t, forebay.ScopeAdmin)
-		c, admin := s.client(t, key), s.visit(t, key)
-		admin.get("/sessions/jobs").is(http.StatusOK).has("No session has jobs to run")
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database, lasts(t), dashboardtest.Parses)
+		key := s.Key(t, forebay.ScopeAdmin)
+		c, admin := s.Client(t, key), s.Visit(t, key)
+		admin.Get("/sessions/jobs").Is(http.StatusOK).Has("No session has jobs to run")
 		const id = "order <b>7</b>"
 		ids := submitIn(t, c, "last", id, 3)
 		awaitRunning(t, c, ids[0])
-		theirs := s.client(t, s.keyOf(t, "rival", forebay.ScopeSubmit, forebay.ScopeRead))
+		theirs := s.Client(t, s.KeyOf(t, "rival", forebay.ScopeSubmit, forebay.ScopeRead))
 		other := submitIn(t, theirs, "last", "theirs", 2)
 
-		admin.get("/sessions/jobs").is(http.StatusOK).has("order &lt;b&gt;7", ids[0], other[0], "2 sessions on this page", "rival", "forebay jobs sessions --all-tenants", "/v1/job-sessions").lacks("<b>7</b>")
-		admin.get("/sessions/jobs?tenant=rival").is(http.StatusOK).has("theirs", "1 session on this page").lacks(ids[0])
-		admin.get("/sessions/jobs?session_id=theirs").is(http.StatusOK).has(other[0]).lacks(ids[0])
-		admin.get("/sessions/jobs?queue=none").is(http.StatusUnprocessableEntity).has("there is no queue none")
-		admin.get("/sessions/jobs?cursor=x").is(http.StatusUnprocessableEntity)
-		admin.get("/sessions").is(http.StatusOK).has("/ui/sessions/jobs")
+		admin.Get("/sessions/jobs").Is(http.StatusOK).Has("order &lt;b&gt;7", ids[0], other[0], "2 sessions on this page", "rival", "forebay jobs sessions --all-tenants", "/v1/job-sessions").Lacks("<b>7</b>")
+		admin.Get("/sessions/jobs?tenant=rival").Is(http.StatusOK).Has("theirs", "1 session on this page").Lacks(ids[0])
+		admin.Get("/sessions/jobs?session_id=theirs").Is(http.StatusOK).Has(other[0]).Lacks(ids[0])
+		admin.Get("/sessions/jobs?queue=none").Is(http.StatusUnprocessableEntity).Has("there is no queue none")
+		admin.Get("/sessions/jobs?cursor=x").Is(http.StatusUnprocessableEntity)
+		admin.Get("/sessions").Is(http.StatusOK).Has("/ui/sessions/jobs")
 
 		// The page of a job that waits leads to its session, and that to its jobs.
-		admin.get("/jobs/"+ids[1]).is(http.StatusOK).has("Another job of its session goes first", "/ui/sessions/jobs?session_id=order&#43;%3Cb%3E7%3C%2Fb%3E&amp;queue=default")
-		admin.get("/jobs?session_id=order+%3Cb%3E7%3C%2Fb%3E").is(http.StatusOK).has(ids[0], ids[1], ids[2])
+		admin.Get("/jobs/"+ids[1]).Is(http.StatusOK).Has("Another job of its session goes first", "/ui/sessions/jobs?session_id=order&#43;%3Cb%3E7%3C%2Fb%3E&amp;queue=default")
+		admin.Get("/jobs?session_id=order+%3Cb%3E7%3C%2Fb%3E").Is(http.StatusOK).Has(ids[0], ids[1], ids[2])
 
-		reader := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead))
-		reader.get("/sessions/jobs").is(http.StatusOK).has("theirs", other[0]).lacks("order", ids[0])
-		reader.get("/sessions/jobs?tenant=acme").is(http.StatusForbidden)
+		reader := s.Visit(t, s.KeyOf(t, "rival", forebay.ScopeRead))
+		reader.Get("/sessions/jobs").Is(http.StatusOK).Has("theirs", other[0]).Lacks("order", ids[0])
+		reader.Get("/sessions/jobs?tenant=acme").Is(http.StatusForbidden)
 
 		var listed []forebay.JobSession
 		for one, err := range c.JobSessions(t.Context(), forebay.JobSessionFilter{AllTenants: true, Limit: 1}) {
@@ -121,8 +122,8 @@ func TestJobSessionPages(t *testing.T) {
 				t.Errorf("a tenant lists the sessions of all: %v", err)
 			}
 		}
-		page := s.signIn(t, browser, key)
-		page.Go(s.url + "/ui/jobs/" + ids[1])
+		page := s.SignIn(t, browser, key)
+		page.Go(s.URL + "/ui/jobs/" + ids[1])
 		page.WaitText("Why it waits")
 		page.Submit(`.needs a`)
 		page.WaitText("Sessions of jobs")
@@ -133,11 +134,11 @@ func TestJobSessionPages(t *testing.T) {
 // Each cause leads to what can be changed about it, for those who may open that page.
 func TestWhyAJobWaits(t *testing.T) {
 	t.Parallel()
-	onDatabases(t, func(t *testing.T, database string) {
-		s := start(t, database, lasts(t))
-		key := s.key(t, forebay.ScopeAdmin)
-		c, admin := s.client(t, key), s.visit(t, key)
-		tenant := s.visit(t, s.keyOf(t, "acme", forebay.ScopeRead))
+	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
+		s := dashboardtest.Start(t, database, lasts(t))
+		key := s.Key(t, forebay.ScopeAdmin)
+		c, admin := s.Client(t, key), s.Visit(t, key)
+		tenant := s.Visit(t, s.KeyOf(t, "acme", forebay.ScopeRead))
 		deployments := must[[]forebay.Deployment](t)(c.Deployments(t.Context()))
 		var chat string
 		for _, d := range deployments {
@@ -154,21 +155,21 @@ func TestWhyAJobWaits(t *testing.T) {
 			job, err := c.Get(t.Context(), paused.ID)
 			return err == nil && job.WaitingFor != nil && *job.WaitingFor == forebay.WaitPaused && len(job.WaitingOn) > 0
 		}, "the job waits for the deployment")
-		admin.get("/jobs/"+paused.ID).is(http.StatusOK).has("Why it waits", "The deployment "+chat+" is paused", "/ui/deployments/"+chat+"#state")
-		tenant.get("/jobs/"+paused.ID).is(http.StatusOK).has("The deployment "+chat+" is paused", "An operator of the server can change that").lacks("/ui/deployments/")
+		admin.Get("/jobs/"+paused.ID).Is(http.StatusOK).Has("Why it waits", "The deployment "+chat+" is paused", "/ui/deployments/"+chat+"#state")
+		tenant.Get("/jobs/"+paused.ID).Is(http.StatusOK).Has("The deployment "+chat+" is paused", "An operator of the server can change that").Lacks("/ui/deployments/")
 
 		if err := c.PauseQueue(t.Context(), "default"); err != nil {
 			t.Fatal(err)
 		}
-		admin.get("/jobs/"+paused.ID).is(http.StatusOK).has("Its queue is paused", "/ui/queues/default#pause").lacks("Its tenant is paused")
+		admin.Get("/jobs/"+paused.ID).Is(http.StatusOK).Has("Its queue is paused", "/ui/queues/default#pause").Lacks("Its tenant is paused")
 		if _, err := c.PauseTenant(t.Context(), "acme"); err != nil {
 			t.Fatal(err)
 		}
-		admin.get("/jobs/"+paused.ID).is(http.StatusOK).has("Its queue is paused", "Its tenant is paused", "/ui/tenants/acme#pause")
+		admin.Get("/jobs/"+paused.ID).Is(http.StatusOK).Has("Its queue is paused", "Its tenant is paused", "/ui/tenants/acme#pause")
 		if err := c.ResumeQueue(t.Context(), "default"); err != nil {
 			t.Fatal(err)
 		}
-		admin.get("/jobs/" + paused.ID).is(http.StatusOK).has("Its tenant is paused").lacks("Its queue is paused")
+		admin.Get("/jobs/" + paused.ID).Is(http.StatusOK).Has("Its tenant is paused").Lacks("Its queue is paused")
 		if _, err := c.ResumeTenant(t.Context(), "acme"); err != nil {
 			t.Fatal(err)
 		}
@@ -182,12 +183,12 @@ func TestWhyAJobWaits(t *testing.T) {
 			job, err := c.Get(t.Context(), second)
 			return err == nil && len(job.WaitingOn) == 1 && job.WaitingOn[0].Kind == forebay.CauseTenant && job.WaitingOn[0].Reason == forebay.WaitConcurrency
 		}, "the job waits for the tenant's concurrency")
-		admin.get("/jobs/"+second).is(http.StatusOK).has("as many calls under way", "/ui/tenants/acme#concurrency").lacks("/ui/deployments")
+		admin.Get("/jobs/"+second).Is(http.StatusOK).Has("as many calls under way", "/ui/tenants/acme#concurrency").Lacks("/ui/deployments")
 		later := time.Now().Add(time.Hour)
 		scheduled, _, err := c.Submit(t.Context(), forebay.SubmitRequest{Task: "last", Input: json.RawMessage(`{}`), ScheduledAt: &later})
 		if err != nil {
 			t.Fatal(err)
 		}
-		admin.get("/jobs/"+scheduled.ID).is(http.StatusOK).has("Its time has not come", "It may start at")
+		admin.Get("/jobs/"+scheduled.ID).Is(http.StatusOK).Has("Its time has not come", "It may start at")
 	})
 }

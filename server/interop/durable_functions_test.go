@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -24,7 +26,7 @@ import (
 // takes that in queries as well; without, it has none.
 func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
 	t.Helper()
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	database := "sqlite:" + dbtest.SQLite(t)
 	if withKey {
 		key = keyFor(t, database, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
 	}
@@ -36,7 +38,7 @@ func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
 		return "mended", nil
 	})
 	log = &syncBuffer{}
-	s := run(t, server.Options{
+	s := servertest.UntilEnd(t, server.Options{
 		Database: database, Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
 		Logger:         slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Orchestrations: server.Orchestrations{CodeInQuery: withKey},

@@ -21,7 +21,9 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -46,9 +48,9 @@ func startDurableTask(t *testing.T) *sdk {
 	shout := forebay.Task{Name: "shout", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
 		return forebay.TaskResult{Output: []byte(strings.ToUpper(string(call.Input)))}, nil
 	}}
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	database := "sqlite:" + dbtest.SQLite(t)
 	key := keyFor(t, database, forebay.ScopeAdmin)
-	s := run(t, server.Options{
+	s := servertest.UntilEnd(t, server.Options{
 		Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Functions: []forebay.Task{shout}, ShutdownTimeout: time.Second,
 		Orchestrations: server.Orchestrations{
@@ -140,7 +142,7 @@ func TestDurableTaskSDKExampleForJava(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s := startDurableTask(t)
-	program := exec.CommandContext(ctx, "java", append(slices.Clone(briefJava), "-cp", classes+string(os.PathListSeparator)+jars, "Program", s.address, s.key)...)
+	program := exec.CommandContext(ctx, "java", append(slices.Clone(toolchain.BriefJava), "-cp", classes+string(os.PathListSeparator)+jars, "Program", s.address, s.key)...)
 	var said bytes.Buffer
 	program.Stderr = &said
 	got, err := program.Output()

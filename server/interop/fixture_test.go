@@ -2,11 +2,9 @@ package interop_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -28,15 +26,4 @@ func keyWithBudget(t *testing.T, database string, budget forebay.Budget, scopes 
 		t.Fatal(err)
 	}
 	return made.Key
-}
-
-// run runs a server until the test ends.
-func run(t *testing.T, o server.Options) *server.Server {
-	t.Helper()
-	if o.Blob == "" && !strings.HasPrefix(o.Database, "sqlite:") { // its default is a folder of this one
-		o.Blob = t.TempDir()
-	}
-	s, stop := servertest.Run(t, o)
-	t.Cleanup(stop)
-	return s
 }

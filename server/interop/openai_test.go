@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -67,7 +69,7 @@ func startProgram(t *testing.T, program *exec.Cmd) string {
 // makes a key for it.
 func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (base, key string) {
 	t.Helper()
-	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	database := "sqlite:" + dbtest.SQLite(t)
 	o := server.Options{
 		Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), ShutdownTimeout: time.Second,
 		Deployments: []server.Deployment{{Name: "mock", Provider: server.ProviderOpenAI, Endpoint: upstream + "/v1", Model: "gpt-4o-mini", APIKey: "sk-upstream"}},
@@ -76,7 +78,7 @@ func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (b
 		change(&o)
 	}
 	key = keyFor(t, database, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
-	return "http://" + run(t, o).Addr(t.Context()).String(), key
+	return "http://" + servertest.UntilEnd(t, o).Addr(t.Context()).String(), key
 }
 
 // goProgram returns the path of a program of testdata/openaigo, which is a module of its own: the
@@ -104,9 +106,6 @@ var buildGoPrograms = sync.OnceValue(func() (err error) {
 })
 
 func TestMain(m *testing.M) {
-	if raw, ok := os.LookupEnv(azureVariable); ok {
-		os.Exit(runAzureProcess(raw))
-	}
 	code := m.Run()
 	if goPrograms != "" {
 		os.RemoveAll(goPrograms)
