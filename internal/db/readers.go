@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -18,15 +19,38 @@ const maxReaders = 4
 type readers struct {
 	connect func(context.Context) (driver.Conn, error)
 	line    *turns.Line
-	idle    chan driver.Conn // those without a driver are opened on demand
+	places  chan struct{} // one for each connection that is not in use, opened or not
+	mu      sync.Mutex
+	idle    []driver.Conn // opened ones; the last one was used last
 }
 
 func newReaders(connect func(context.Context) (driver.Conn, error)) *readers {
-	r := &readers{connect: connect, line: turns.NewLine(maxReaders, maxReaders-1), idle: make(chan driver.Conn, maxReaders)}
+	r := &readers{connect: connect, line: turns.NewLine(maxReaders, maxReaders-1), places: make(chan struct{}, maxReaders)}
 	for range maxReaders {
-		r.idle <- driver.Conn{}
+		r.places <- struct{}{}
 	}
 	return r
+}
+
+// take returns the connection that was used last, for it has most in its caches. It has no driver
+// where all that are open are in use.
+func (r *readers) take() (c driver.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := len(r.idle) - 1; last >= 0 {
+		c, r.idle = r.idle[last], r.idle[:last]
+	}
+	return c
+}
+
+// put gives back what take returned, or what was opened in its place.
+func (r *readers) put(c driver.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Driver != nil {
+		r.idle = append(r.idle, c)
+	}
+	r.places <- struct{}{}
 }
 
 // close waits for the reads under way. Nil readers are closed.
@@ -35,9 +59,10 @@ func (r *readers) close() (err error) {
 		return nil
 	}
 	for range maxReaders {
-		if c := <-r.idle; c.Driver != nil {
-			err = errors.Join(err, c.Close())
-		}
+		<-r.places
+	}
+	for _, c := range r.idle {
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }
@@ -63,13 +88,13 @@ func (s *DB) readBy(ctx context.Context, r *readers, f func(driver.Conn) error) 
 		return err
 	}
 	defer r.line.Leave(tenant)
-	var c driver.Conn
 	select {
-	case c = <-r.idle:
+	case <-r.places:
 	case <-s.Writer.Stopped:
 		return ErrClosed
 	}
-	defer func() { r.idle <- c }()
+	c := r.take()
+	defer func() { r.put(c) }()
 	for {
 		used := c.Driver != nil
 		if !used {

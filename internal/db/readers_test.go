@@ -86,3 +86,22 @@ func TestReadsBeginAgainOnlyBeforeARow(t *testing.T) {
 		})
 	}
 }
+
+// One read after the other is made on one connection: what it has cached is of use, and no other
+// is opened.
+func TestReadsInTurnUseOneConnection(t *testing.T) {
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			s := serve(t, database(t))
+			used := map[driver.Driver]bool{}
+			for range 2 * maxReaders {
+				if err := s.Read(t.Context(), func(c driver.Conn) error { used[c.Driver] = true; return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(used) != 1 {
+				t.Errorf("%d connections were used", len(used))
+			}
+		})
+	}
+}

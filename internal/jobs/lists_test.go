@@ -67,7 +67,11 @@ func TestJobListsFindWhatIsThere(t *testing.T) {
 			t.Fatalf("%d jobs, next %d", len(whole.Jobs), whole.Next)
 		}
 		succeeded := 0
-		for _, job := range whole.Jobs {
+		teams := make([]string, len(whole.Jobs))
+		for i, job := range whole.Jobs {
+			var metadata map[string]string
+			mustDo(t, json.Unmarshal(job.Metadata, &metadata))
+			teams[i] = metadata["team"]
 			if job.Status == forebay.StatusSucceeded {
 				succeeded++
 				if job.Usage.InputTokens != 3 || job.Result != nil {
@@ -93,12 +97,10 @@ func TestJobListsFindWhatIsThere(t *testing.T) {
 				q.WaitingFor = forebay.WaitSession
 			}
 			var want []int64
-			for _, job := range whole.Jobs {
-				var metadata map[string]string
-				mustDo(t, json.Unmarshal(job.Metadata, &metadata))
+			for i, job := range whole.Jobs {
 				if (q.Tenant == 0 || job.Tenant == q.Tenant) && (q.Statuses == nil || slices.Contains(q.Statuses, job.Status)) && (q.Task == "" || job.Task == q.Task) &&
 					(q.CorrelationID == "" || job.CorrelationID == q.CorrelationID) && (q.SessionID == "" || job.SessionID == q.SessionID) && (q.Queue == 0 || job.Queue == q.Queue) &&
-					(q.Priority == nil || job.Priority == two) && (q.Metadata == nil || metadata["team"] == "red") && (q.WaitingFor == "" || job.Waiting == forebay.WaitSession) {
+					(q.Priority == nil || job.Priority == two) && (q.Metadata == nil || teams[i] == "red") && (q.WaitingFor == "" || job.Waiting == forebay.WaitSession) {
 					want = append(want, job.Seq)
 				}
 			}
