@@ -129,3 +129,41 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		}
 	}
 }
+
+// A process forgets the queues that another one has dropped, also those that nobody waits for any
+// more: clients may make a queue each for a short time.
+func TestQueuesDroppedByAnotherProcessAreForgotten(t *testing.T) {
+	t.Parallel()
+	e := fixture.ClockSchema(dbtest.NewClockServer(t))
+	first := e.Open(t)
+	t.Cleanup(func() { first.DB.Close() })
+	c := &clock{t: t, engine: e, stores: []*stores{first}}
+	other := c.beside(false)
+	known := func() map[int64]bool {
+		t.Helper()
+		known, err := db.TransactIn(t.Context(), Key, other.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (map[int64]bool, error) { return t.W.Queues(), nil })
+		mustDo(t, err)
+		return known
+	}
+	var queues []MessageQueue
+	for i := range 20 {
+		q, _, err := first.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), Lock: time.Hour, MaxDeliveries: 1}, 100)
+		mustDo(t, err)
+		queues = append(queues, q)
+		if got, err := other.Bus.Receive(t.Context(), one(q)); err != nil || len(got) > 0 {
+			t.Fatalf("received %d messages (%v)", len(got), err)
+		}
+	}
+	if n := len(known()); n != len(queues) {
+		t.Fatalf("%d queues are known, want %d", n, len(queues))
+	}
+	for _, q := range queues[1:] {
+		if dropped, err := first.Bus.DropMessageQueue(t.Context(), q); err != nil || !dropped {
+			t.Fatalf("dropped: %t (%v)", dropped, err)
+		}
+	}
+	c.pass(time.Minute) // nobody need tell it
+	if n := known(); len(n) != 1 || !n[queues[0].No] {
+		t.Errorf("%d queues are known, want the one that is left", len(n))
+	}
+}

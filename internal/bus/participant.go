@@ -76,14 +76,10 @@ func (p *Participant) Load() error {
 	return p.Conn.RunPipeline(askNext(0, &p.nextTask))
 }
 
-// Refresh refuses receivers that wait for queues that no longer exist.
+// Refresh refuses receivers that wait for queues that no longer exist, and forgets these queues. A
+// session's receivers give up when its lock ends.
 func (p *Participant) Refresh() (questions []driver.PipelineQuery, answered func()) {
-	gone := map[int64]bool{}
-	for subqueue := range p.Waiters {
-		if subqueue.IsOfQueue() { // a session's receivers give up when its lock ends
-			gone[subqueue.Queue()] = true
-		}
-	}
+	gone := p.Queues()
 	if len(gone) == 0 {
 		return nil, nil
 	}

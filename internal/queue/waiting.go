@@ -188,6 +188,15 @@ func (w *Waiting[C]) Due(subqueue Subqueue, now int64) bool {
 	return ok && at <= now
 }
 
+// Queues returns the queues that somebody has waited for, without those that were dropped.
+func (w *Waiting[C]) Queues() map[int64]bool {
+	queues := map[int64]bool{}
+	for subqueue := range w.seen {
+		queues[subqueue.Queue()] = true
+	}
+	return queues
+}
+
 // AllDue lets all subqueues be scanned at that time.
 func (w *Waiting[C]) AllDue(at int64) {
 	for subqueue := range w.Waiters {

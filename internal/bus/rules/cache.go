@@ -5,8 +5,12 @@ import (
 	"sync"
 )
 
-// maxCached is how many topics a process keeps with their rules.
-const maxCached = 10_000
+// A process keeps so many topics with their rules, and about so many bytes of them. More is kept
+// only of a single topic.
+const (
+	maxCached      = 10_000
+	maxCachedBytes = 256 << 20
+)
 
 // Cache has the topics whose rules a process has compiled. It is safe for concurrent use. The zero
 // value is an empty cache.
@@ -14,6 +18,7 @@ type Cache[Q any] struct {
 	mu        sync.RWMutex
 	topics    map[int64]*Topic[Q]
 	former    map[int64]*Topic[Q]     // topics as they were before their latest change
+	bytes     int                     // about what all these take
 	compiling map[int64]chan struct{} // closed when the topic's rules are compiled
 }
 
@@ -56,13 +61,22 @@ func (c *Cache[Q]) Get(no int64) *Topic[Q] {
 func (c *Cache[Q]) Put(t *Topic[Q]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.topics == nil || len(c.topics)+len(c.former) >= maxCached {
-		c.topics, c.former = map[int64]*Topic[Q]{}, map[int64]*Topic[Q]{}
+	if known := c.topics[t.No]; known != nil && known.Version >= t.Version {
+		return
 	}
-	if known := c.topics[t.No]; known == nil || known.Version < t.Version {
-		c.topics[t.No] = t
-		delete(c.former, t.No)
+	for _, before := range []*Topic[Q]{c.topics[t.No], c.former[t.No]} {
+		if before != nil {
+			c.bytes -= before.bytes()
+		}
 	}
+	delete(c.topics, t.No)
+	delete(c.former, t.No)
+	size := t.bytes()
+	if c.topics == nil || len(c.topics)+len(c.former) >= maxCached || c.bytes+size > maxCachedBytes {
+		c.topics, c.former, c.bytes = map[int64]*Topic[Q]{}, map[int64]*Topic[Q]{}, 0
+	}
+	c.topics[t.No] = t
+	c.bytes += size
 }
 
 // Former returns the topic as it was last known, though it may have changed since, or nil. Its

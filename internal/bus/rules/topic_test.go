@@ -73,3 +73,45 @@ func TestCacheKeepsTheLatestVersion(t *testing.T) {
 		t.Errorf("the cache has %d topics, at most %d", n, maxCached)
 	}
 }
+
+// What a cache keeps is bounded by its size too: a rule can take much memory, and topics that were
+// deleted stay until there is no room.
+func TestCacheIsBoundedByTheSizeOfRules(t *testing.T) {
+	var cache Cache[string]
+	of := func(no, version int64, rules int) *Topic[string] {
+		topic := &Topic[string]{No: no, Version: version, Subscriptions: []Subscription[string]{{No: 1}}}
+		for range rules {
+			topic.Subscriptions[0].AddRule("r", make([]byte, 64<<10))
+		}
+		return topic
+	}
+	kept := func() (n int) {
+		for no := range int64(1000) {
+			if topic := cache.Former(no); topic != nil {
+				n += topic.bytes()
+			}
+		}
+		return n
+	}
+	for no := range int64(1000) {
+		cache.Put(of(no, 1, 1))
+		cache.Put(of(no, 2, 1)) // which replaces the other
+		if no%2 == 0 {
+			cache.Forget(no)
+		}
+		if cache.Former(no) == nil {
+			t.Fatalf("topic %d was not kept", no)
+		}
+	}
+	if n := kept(); n > maxCachedBytes || n != cache.bytes || n < maxCachedBytes/8 {
+		t.Errorf("%d bytes are kept, counted as %d", n, cache.bytes)
+	}
+	cache.Put(of(1, 3, 200))
+	if cache.Get(1) == nil || kept() <= maxCachedBytes {
+		t.Error("a large topic was not kept")
+	}
+	cache.Put(of(2, 3, 1))
+	if n := kept(); cache.Get(2) == nil || n != cache.Get(2).bytes() || n != cache.bytes {
+		t.Errorf("beside the latest topic %d bytes are kept", n)
+	}
+}

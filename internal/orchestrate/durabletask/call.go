@@ -181,7 +181,7 @@ func (e *endpoint) perTenant() *grpc.ServiceDesc {
 		m.Handler = func(_ any, stream grpc.ServerStream) error {
 			return e.serveCall(stream, m.StreamName, func(c *call) error {
 				h := taskHubOf(c.ctx)
-				return handler(h.executor, workItems{c, h})
+				return handler(h.current(), workItems{c, h})
 			})
 		}
 		desc.Streams = append(desc.Streams, m)
@@ -192,7 +192,7 @@ func (e *endpoint) perTenant() *grpc.ServiceDesc {
 // unary serves a call with one message and one answer.
 func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 	h, bare := taskHubOf(c.ctx), new(bool)
-	answer, err := handler(h.executor, context.WithValue(c.ctx, bareKey{}, bare), func(m any) error {
+	answer, err := handler(h.current(), context.WithValue(c.ctx, bareKey{}, bare), func(m any) error {
 		if err := c.RecvMsg(m); err != nil {
 			return err
 		}

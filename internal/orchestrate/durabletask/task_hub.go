@@ -22,26 +22,39 @@ type taskHub struct {
 	managementOnly
 	*Server
 	tenant   int64
-	name     string           // of the tenant
-	executor backend.Executor // dispatches work items to the streams of workers
-	open     sync.Map         // *protos.ActivityRequest → struct{}: those that somebody waits for
-	receipts sync.Map         // what responses are expected for → *receipt
+	name     string   // of the tenant
+	open     sync.Map // *protos.ActivityRequest → struct{}: those that somebody waits for
+	receipts sync.Map // what responses are expected for → *receipt
 
-	mu      sync.Mutex
-	streams int             // of workers
-	present context.Context // ends once no worker has been connected for absenceTime
-	leave   context.CancelCauseFunc
-	absence *time.Timer // since the last worker left
+	mu       sync.Mutex
+	executor backend.Executor // dispatches work items to the streams of workers
+	streams  int              // of workers
+	present  context.Context  // ends once no worker has been connected for absenceTime
+	leave    context.CancelCauseFunc
+	absence  *time.Timer // since the last worker left
 }
 
 var _ backend.Backend = (*taskHub)(nil)
 
 func newTaskHub(s *Server, tenant int64, name string) *taskHub {
 	h := &taskHub{TasksBackend: local.NewTasksBackend(), Server: s, tenant: tenant, name: name}
-	h.executor, _ = backend.NewGrpcExecutor(h, orchestrate.EngineLog{Logger: s.log},
-		backend.WithSkipWaitForInstanceStart(), backend.WithStreamShutdownChannel(s.service.Drained()),
-		backend.WithOnGetWorkItemsConnectionCallback(h.workerConnected), backend.WithOnGetWorkItemsDisconnectCallback(h.workerLeft))
+	h.executor = h.newExecutor()
 	return h
+}
+
+func (h *taskHub) newExecutor() (x backend.Executor) {
+	x, _ = backend.NewGrpcExecutor(h, orchestrate.EngineLog{Logger: h.log},
+		backend.WithSkipWaitForInstanceStart(), backend.WithStreamShutdownChannel(h.service.Drained()),
+		backend.WithOnGetWorkItemsConnectionCallback(func(ctx context.Context) error { return h.workerConnected(ctx, x) }),
+		backend.WithOnGetWorkItemsDisconnectCallback(h.workerLeft))
+	return x
+}
+
+// current is the executor that gets new work items.
+func (h *taskHub) current() backend.Executor {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.executor
 }
 
 // taskHub returns the task hub of a tenant, and makes it if there is none.
@@ -86,7 +99,7 @@ func (s *Server) ExecuteOrchestrator(ctx context.Context, tenant int64, id strin
 	ctx, cancel := context.WithTimeout(ctx, orchestratorTime)
 	defer cancel()
 	resp, err := handOut(ctx, h, func(ctx context.Context) (*protos.WorkflowResponse, error) {
-		return h.executor.ExecuteWorkflow(ctx, api.InstanceID(id), withWorkerStepIDs(past), withWorkerStepIDs(arrived), backend.ExecuteOptions{})
+		return h.current().ExecuteWorkflow(ctx, api.InstanceID(id), withWorkerStepIDs(past), withWorkerStepIDs(arrived), backend.ExecuteOptions{})
 	})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, orchestrate.ErrNoWorker) {
 		err = orchestrate.ErrWorkerGone
@@ -111,7 +124,7 @@ func (s *Server) ExecuteActivity(ctx context.Context, tenant int64, id string, e
 		return nil, orchestrate.ErrNoWorker
 	}
 	return handOut(ctx, h, func(ctx context.Context) (*protos.HistoryEvent, error) {
-		return h.executor.ExecuteActivity(ctx, api.InstanceID(id), e, backend.ExecuteOptions{})
+		return h.current().ExecuteActivity(ctx, api.InstanceID(id), e, backend.ExecuteOptions{})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dapr/durabletask-go/backend"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay/internal/orchestrate"
@@ -14,15 +15,27 @@ import (
 // Work items for workers wait in a queue of the engine for one of their streams. When a stream
 // ends, the engine cancels the items it has sent by it, but not those in the queue. Their locks
 // would be renewed until a worker connects here again, while workers of another server are idle.
-// So once no worker has been connected for a while, queued items are given back.
+// So once no worker has been connected for a while, queued items are given back, and the queue
+// goes: a worker may never connect here again, and what is queued can be large.
 
 // absenceTime is how long no worker may be connected. A worker that restarts or reconnects is
 // back by then.
 const absenceTime = 5 * time.Second
 
-// workerConnected and workerLeft count the streams of workers.
-func (h *taskHub) workerConnected(ctx context.Context) error { return h.countStreams(ctx, 1) }
-func (h *taskHub) workerLeft(ctx context.Context) error      { return h.countStreams(ctx, -1) }
+// errReconnect sends a worker away that has connected just as its executor was replaced.
+var errReconnect = errors.New("try again")
+
+// workerConnected and workerLeft count the streams of workers. One that is sent away counts until
+// it has left.
+func (h *taskHub) workerConnected(ctx context.Context, to backend.Executor) error {
+	err := h.countStreams(ctx, 1)
+	if err == nil && h.current() != to {
+		return errReconnect
+	}
+	return err
+}
+
+func (h *taskHub) workerLeft(ctx context.Context) error { return h.countStreams(ctx, -1) }
 
 func (h *taskHub) countStreams(ctx context.Context, change int) error {
 	h.mu.Lock()
@@ -40,12 +53,14 @@ func (h *taskHub) countStreams(ctx context.Context, change int) error {
 	return h.service.WorkersChanged(context.WithoutCancel(ctx))
 }
 
-// giveBackRemote cancels the work items of workers, unless one is connected again.
+// giveBackRemote cancels the work items of workers and drops their queue, unless one is connected
+// again.
 func (h *taskHub) giveBackRemote() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streams == 0 {
 		h.leave(orchestrate.ErrNoWorker)
+		h.executor = h.newExecutor()
 	}
 }
 
