@@ -143,6 +143,7 @@ var mayImport = map[string][]string{
 	"server/crash":                     {},
 	"server/crash/kills":               {},
 	"server/dashboard":                 {},
+	"server/dashboard/screens":         {},
 	"server/dashboard/signin":          {},
 	"server/interop":                   {},
 	"server/interop/servicebus":        {},

@@ -105,6 +105,12 @@ func Inspect(t *testing.T, p *browsertest.Page, axe, address, name, shows string
 	}
 }
 
+// Navigation returns where the navigation of a page leads, below the dashboard.
+func Navigation(page *browsertest.Page) (paths []string) {
+	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &paths)
+	return paths
+}
+
 // plain finds what names of files have a dash for.
 var plain = regexp.MustCompile(`[^a-z0-9]+`)
 

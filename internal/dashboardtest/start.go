@@ -62,3 +62,19 @@ func (s *Running) Client(t testing.TB, key string) *client.Client {
 	}
 	return c
 }
+
+// KeyID is the id of a tenant's only key.
+func KeyID(t testing.TB, c *client.Client, tenant string) (id string) {
+	t.Helper()
+	keys, err := c.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if k.Tenant == tenant {
+			return k.ID
+		}
+	}
+	t.Fatalf("%s has no key", tenant)
+	return ""
+}

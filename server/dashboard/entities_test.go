@@ -42,7 +42,7 @@ func TestQueuesAreMadeAndDeleted(t *testing.T) {
 		v.Post("/queues", with(made, "name", dashboardtest.Hostile[:20])).Is(http.StatusUnprocessableEntity).Lacks("<script")
 		v.Post("/queues", with(made, "name", "default")).Is(http.StatusConflict).Has("this queue is for jobs")
 		v.Post("/queues", made).Is(http.StatusOK).Has("The queue eu/mail is made", "Change the settings", `name="lock" value="1m30s"`, `name="time_to_live" value="24h"`, `name="idle" value="1h30m"`)
-		q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context()))[0]
+		q := dashboardtest.Must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context()))[0]
 		if q.Name != "eu/mail" || q.LockSeconds != 90 || q.MaxDeliveryCount != 3 || *q.DefaultTTLSeconds != 86400 || !q.DeadLetterOnExpiration || !q.RequiresSession ||
 			!q.DetectsDuplicates || *q.DuplicateWindowSeconds != 1200 || *q.AutoDeleteOnIdleSeconds != 5400 || q.MaxMessageBytes != 4096 {
 			t.Errorf("it is made as %+v", q)
@@ -56,7 +56,7 @@ func TestQueuesAreMadeAndDeleted(t *testing.T) {
 		v.Post("/queues/eu%2Fmail/settings", change).Is(http.StatusOK).Has("The settings are changed", `name="lock" value="30s"`, `name="time_to_live" value=""`)
 		v.Post("/queues/eu%2Fmail/settings", with(change, "lock", "40s")).Is(http.StatusConflict).
 			Has("Somebody has changed this", "lock, 1m30s before, is 30s now", "time to live, 24h before, is nothing now", `value="40s"`).Lacks("deleted when idle for, 40s")
-		q = must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context()))[0]
+		q = dashboardtest.Must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context()))[0]
 		if q.LockSeconds != 30 || q.MaxDeliveryCount != 10 || q.DefaultTTLSeconds != nil || q.AutoDeleteOnIdleSeconds != nil || !q.RequiresSession || !q.DetectsDuplicates ||
 			q.Status != forebay.EntitySendDisabled || q.UserMetadata != "kept" {
 			t.Errorf("it is changed to %+v", q)
@@ -83,12 +83,12 @@ func TestQueuesAreMadeAndDeleted(t *testing.T) {
 		if err := c.DeleteMessageQueue(t.Context(), "eu/mail"); err != nil {
 			t.Fatal(err)
 		}
-		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "eu/mail", forebay.MessageQueueSettings{}))
+		dashboardtest.Must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "eu/mail", forebay.MessageQueueSettings{}))
 		v.Post("/queues/eu%2Fmail/delete", first).Is(http.StatusConflict).Has("made anew", "Nothing was deleted", "Type eu/mail to confirm")
 		last := sure().Form("/ui/queues/eu%2Fmail/delete", "confirm", "eu/mail")
 		v.Post("/queues/eu%2Fmail/delete", last).Is(http.StatusOK).Has("The queue eu/mail is deleted")
 		v.Post("/queues/eu%2Fmail/delete", last).Is(http.StatusNotFound)
-		if left := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(left) != 0 {
+		if left := dashboardtest.Must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(left) != 0 {
 			t.Errorf("left: %+v", left)
 		}
 	})
@@ -104,14 +104,14 @@ func TestTopicsAreMadeAndDeleted(t *testing.T) {
 		v.Post("/topics", dashboardtest.Values("name", "orders", "time_to_live", "soon")).Is(http.StatusUnprocessableEntity).Has("time_to_live", `value="soon"`)
 		v.Post("/topics", dashboardtest.Values("name", "orders", "time_to_live", "48h", "duplicates", "on")).Is(http.StatusOK).Has("The topic orders is made", "Make a subscription")
 		v.Post("/topics", dashboardtest.Values("name", "orders")).Is(http.StatusConflict)
-		topic := must[forebay.Topic](t)(c.Topic(t.Context(), "orders"))
+		topic := dashboardtest.Must[forebay.Topic](t)(c.Topic(t.Context(), "orders"))
 		if *topic.DefaultTTLSeconds != 172800 || !topic.DetectsDuplicates {
 			t.Errorf("it is made as %+v", topic)
 		}
 		change := v.Get("/topics/orders").Form("/ui/topics/orders/settings", "idle", "1h")
 		v.Post("/topics/orders/settings", change).Is(http.StatusOK).Has("The settings are changed")
 		v.Post("/topics/orders/settings", with(change, "idle", "2h")).Is(http.StatusConflict).Has("deleted when idle for, nothing before, is 1h now", `value="2h"`)
-		if topic = must[forebay.Topic](t)(c.Topic(t.Context(), "orders")); *topic.AutoDeleteOnIdleSeconds != 3600 || topic.DefaultTTLSeconds != nil || !topic.DetectsDuplicates {
+		if topic = dashboardtest.Must[forebay.Topic](t)(c.Topic(t.Context(), "orders")); *topic.AutoDeleteOnIdleSeconds != 3600 || topic.DefaultTTLSeconds != nil || !topic.DetectsDuplicates {
 			t.Errorf("it is changed to %+v", topic)
 		}
 
@@ -120,14 +120,14 @@ func TestTopicsAreMadeAndDeleted(t *testing.T) {
 		v.Post(subs, dashboardtest.Values("name", "large", "filter", "quantity > 10", "deliveries", "4", "filter_errors", "on")).Is(http.StatusOK).Has("The subscription large is made", "quantity &gt; 10", "1 rule.")
 		v.Post(subs, dashboardtest.Values("name", "all")).Is(http.StatusOK).Has("selects every message")
 		v.Post(subs, dashboardtest.Values("name", "large")).Is(http.StatusConflict)
-		sub := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large"))
-		if all := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "all")); sub.MaxDeliveryCount != 4 || !sub.DeadLetterOnFilterError || all.DeadLetterOnFilterError {
+		sub := dashboardtest.Must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large"))
+		if all := dashboardtest.Must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "all")); sub.MaxDeliveryCount != 4 || !sub.DeadLetterOnFilterError || all.DeadLetterOnFilterError {
 			t.Errorf("they are made as %+v and %+v", sub, all)
 		}
 		change = v.Get(large).Form("/ui"+large+"/settings", "lock", "2m")
 		v.Post(large+"/settings", change).Is(http.StatusOK).Has("The settings are changed", "quantity &gt; 10")
 		v.Post(large+"/settings", with(change, "lock", "3m")).Is(http.StatusConflict).Has("dead-lettering of filter errors, on before, is off now", `value="3m"`)
-		if sub = must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); sub.LockSeconds != 120 || sub.MaxDeliveryCount != 10 || sub.DeadLetterOnFilterError {
+		if sub = dashboardtest.Must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); sub.LockSeconds != 120 || sub.MaxDeliveryCount != 10 || sub.DeadLetterOnFilterError {
 			t.Errorf("it is changed to %+v", sub)
 		}
 

@@ -1,113 +1,30 @@
 package dashboard_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
-	"github.com/forebayhq/forebay/server"
 )
-
-// nasty is a text that must not reach a page as it is.
-const nasty = "<script>alert(1)</script> javascript:alert(1) \u202egnp.exe"
-
-// escaped is what a page shows of it.
-const escaped = "&lt;script&gt;alert(1)&lt;/script&gt; javascript:alert(1) \ufffdgnp.exe"
-
-const diamond = `workflow: diamond
-description: four steps <b>
-steps:
-  first:
-    task: chat
-  left:
-    task: chat
-    after: first
-  right:
-    task: chat
-    if: steps.first.status == "failed"
-  last:
-    task: chat
-    after: [first, left, right]
-    continue_on_error: true
-`
-
-// flows gives a server orchestrators and a workflow. The activity says fails until release is
-// closed.
-func flows(t *testing.T, release chan struct{}) func(*server.Options) {
-	says := server.NewActivity("says", func(context.Context, string) (string, error) {
-		select {
-		case <-release:
-			return nasty, nil
-		default:
-			return "", errors.New("refused: " + nasty)
-		}
-	}).WithRetry(forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
-	child := server.NewOrchestrator("child", says.Call)
-	fails := server.NewOrchestrator("fails", child.Call)
-	waits := server.NewOrchestrator("waits", func(o *server.Orchestration, in string) (string, error) {
-		o.SetStatus(map[string]string{"at": nasty})
-		if err := o.Sleep(time.Millisecond); err != nil {
-			return "", err
-		}
-		return server.WaitForEvent[string](o, "approval", time.Hour)
-	})
-	file := filepath.Join(t.TempDir(), "diamond.yaml")
-	if err := os.WriteFile(file, []byte(diamond), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return func(o *server.Options) {
-		o.Blob = "file://" + t.TempDir()
-		o.Durable = []server.DurableFunction{says, child, fails, waits}
-		o.Workflows = []string{file}
-	}
-}
-
-// instanceIs waits until an instance has that status.
-func instanceIs(t *testing.T, s *dashboardtest.Running, key, id string, status forebay.OrchestrationStatus) (o forebay.Orchestration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		var err error
-		if o, err = s.Client(t, key).Orchestration(ctx, id); err != nil {
-			t.Fatalf("%s is %s: %v", id, o.Status, err)
-		}
-		if o.Status == status {
-			return o
-		}
-	}
-}
-
-func startInstance(t *testing.T, s *dashboardtest.Running, key, name, id, input string) {
-	t.Helper()
-	if _, err := s.Client(t, key).StartOrchestration(t.Context(), name, id, json.RawMessage(input)); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // An instance is listed and shown with what happened, and its forms change it.
 func TestPagesOfOrchestrations(t *testing.T) {
 	t.Parallel()
 	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		release := make(chan struct{})
-		s := dashboardtest.Start(t, database, flows(t, release))
+		s := dashboardtest.Start(t, database, dashboardtest.Flows(t, release))
 		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
 		v := s.Visit(t, key)
 		const id = "order 1/<b>"
 		at := "/orchestrations/" + url.PathEscape(id)
-		startInstance(t, s, key, "waits", id, `"`+strings.ReplaceAll(nasty, "\u202e", `\u202e`)+`"`)
-		startInstance(t, s, key, "fails", "bad-1", `"x"`)
-		instanceIs(t, s, key, "bad-1", forebay.OrchestrationFailed)
+		dashboardtest.StartInstance(t, s, key, "waits", id, `"`+strings.ReplaceAll(dashboardtest.Nasty, "\u202e", `\u202e`)+`"`)
+		dashboardtest.StartInstance(t, s, key, "fails", "bad-1", `"x"`)
+		dashboardtest.InstanceIs(t, s, key, "bad-1", forebay.OrchestrationFailed)
 
 		v.Get("/orchestrations").Is(200).Has("order 1/&lt;b&gt;", "bad-1", "part of", "Failed").Lacks("<b>")
 		v.Get("/orchestrations?status=Failed&name=fails&prefix=bad").Is(200).Has("bad-1").Lacks("order 1")
@@ -125,35 +42,35 @@ func TestPagesOfOrchestrations(t *testing.T) {
 			t.Errorf("%v %s", whole.Header, whole.Body)
 		}
 
-		v.Post(at+"/suspend", url.Values{"reason": {nasty}}).Is(200).Has("is being suspended")
-		instanceIs(t, s, key, id, forebay.OrchestrationSuspended)
-		v.Get(at).Is(200).Has("Resume", escaped)
+		v.Post(at+"/suspend", url.Values{"reason": {dashboardtest.Nasty}}).Is(200).Has("is being suspended")
+		dashboardtest.InstanceIs(t, s, key, id, forebay.OrchestrationSuspended)
+		v.Get(at).Is(200).Has("Resume", dashboardtest.Escaped)
 		v.Post(at+"/resume", url.Values{}).Is(200).Has("goes on")
-		instanceIs(t, s, key, id, forebay.OrchestrationRunning)
+		dashboardtest.InstanceIs(t, s, key, id, forebay.OrchestrationRunning)
 		v.Post(at+"/raise", url.Values{"event": {"approval"}, "data": {"{oops"}}).Is(http.StatusUnprocessableEntity).Has("must be JSON", "{oops", `value="approval"`)
 		v.Post(at+"/raise", url.Values{"event": {"approval"}, "data": {`"yes"`}}).Is(200).Has("The event approval was sent")
-		instanceIs(t, s, key, id, forebay.OrchestrationCompleted)
+		dashboardtest.InstanceIs(t, s, key, id, forebay.OrchestrationCompleted)
 		v.Get(at).Is(200).Has("wait for event", "received", "Completed")
 
 		close(release)
 		v.Post("/orchestrations/bad-1/rewind", url.Values{}).Is(200).Has("what had failed is done again")
-		instanceIs(t, s, key, "bad-1", forebay.OrchestrationCompleted)
+		dashboardtest.InstanceIs(t, s, key, "bad-1", forebay.OrchestrationCompleted)
 		v.Get("/orchestrations/bad-1").Is(200).Has(`\u003cscript\u003ealert(1)\u003c/script\u003e javascript:alert(1) ` + "\ufffdgnp.exe").Lacks("\u202e")
 		again := v.Post("/orchestrations/bad-1/restart", url.Values{}).Is(200).Has("started anew")
 		if again.Path == "/ui/orchestrations/bad-1" {
 			t.Errorf("the new instance is at %s", again.Path)
 		}
 		v.Post("/orchestrations/bad-1/restart", url.Values{"keep": {"yes"}}).Is(200).Has("started anew")
-		instanceIs(t, s, key, "bad-1", forebay.OrchestrationCompleted)
+		dashboardtest.InstanceIs(t, s, key, "bad-1", forebay.OrchestrationCompleted)
 
 		v.Post("/orchestrations/bad-1/purge", url.Values{"confirm": {"bad"}}).Is(http.StatusUnprocessableEntity).Has("nothing was changed")
 		v.Post("/orchestrations/bad-1/purge", url.Values{"confirm": {"bad-1"}}).Is(200).Has("was deleted with its history")
 		v.Get("/orchestrations/bad-1").Is(http.StatusNotFound)
-		startInstance(t, s, key, "waits", "long", `"x"`)
-		instanceIs(t, s, key, "long", forebay.OrchestrationRunning)
+		dashboardtest.StartInstance(t, s, key, "waits", "long", `"x"`)
+		dashboardtest.InstanceIs(t, s, key, "long", forebay.OrchestrationRunning)
 		v.Post("/orchestrations/long/terminate", url.Values{"confirm": {""}}).Is(http.StatusUnprocessableEntity)
 		v.Post("/orchestrations/long/terminate", url.Values{"confirm": {"long"}}).Is(200)
-		instanceIs(t, s, key, "long", forebay.OrchestrationTerminated)
+		dashboardtest.InstanceIs(t, s, key, "long", forebay.OrchestrationTerminated)
 	})
 }
 
@@ -161,11 +78,11 @@ func TestPagesOfOrchestrations(t *testing.T) {
 func TestOrchestrationsArePaged(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), flows(t, release))
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Flows(t, release))
 	key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	v := s.Visit(t, key)
 	for range 51 {
-		startInstance(t, s, key, "waits", "", `"x"`)
+		dashboardtest.StartInstance(t, s, key, "waits", "", `"x"`)
 	}
 	first := v.Get("/orchestrations?name=waits").Is(200).Has("50 instances on this page")
 	next := strings.ReplaceAll(first.One(`rel="next" href="/ui([^"]+)"`), "&amp;", "&")
@@ -176,7 +93,7 @@ func TestOrchestrationsArePaged(t *testing.T) {
 func TestPagesOfWorkflows(t *testing.T) {
 	t.Parallel()
 	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
-		s := dashboardtest.Start(t, database, flows(t, make(chan struct{})))
+		s := dashboardtest.Start(t, database, dashboardtest.Flows(t, make(chan struct{})))
 		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 		v := s.Visit(t, key)
 		v.Get("/workflows").Is(200).Has("diamond", "analyze-document", "four steps &lt;b&gt;").Lacks("<b>")
@@ -190,7 +107,7 @@ func TestPagesOfWorkflows(t *testing.T) {
 		if started.Path != "/ui/workflows/diamond?instance=d+1" {
 			t.Errorf("the browser is at %s", started.Path)
 		}
-		instanceIs(t, s, key, "d 1", forebay.OrchestrationCompleted)
+		dashboardtest.InstanceIs(t, s, key, "d 1", forebay.OrchestrationCompleted)
 		v.Get("/workflows/diamond?instance=d+1").Is(200).Has(`class="step succeeded"`, `class="step skipped"`, "skipped", "✓ first")
 		v.Get("/orchestrations/" + url.PathEscape("d 1")).Is(200).Has("/ui/workflows/diamond?instance=d&#43;1")
 		v.Get("/workflows/analyze-document?instance=d+1").Is(http.StatusUnprocessableEntity).Has("no instance of this workflow")
@@ -201,10 +118,10 @@ func TestPagesOfWorkflows(t *testing.T) {
 // Whoever may only look sees no forms and changes nothing. Other tenants see nothing.
 func TestScopesOnPagesOfFlows(t *testing.T) {
 	t.Parallel()
-	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), flows(t, make(chan struct{})))
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Flows(t, make(chan struct{})))
 	key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead)
-	startInstance(t, s, key, "waits", "one", `"secret"`)
-	instanceIs(t, s, key, "one", forebay.OrchestrationRunning)
+	dashboardtest.StartInstance(t, s, key, "waits", "one", `"secret"`)
+	dashboardtest.InstanceIs(t, s, key, "one", forebay.OrchestrationRunning)
 	acts := []string{"suspend", "resume", "terminate", "rewind", "restart", "purge", "raise"}
 	form := url.Values{"confirm": {"one"}, "event": {"approval"}, "data": {`"x"`}, "input": {`"x"`}}
 
@@ -233,7 +150,7 @@ func TestScopesOnPagesOfFlows(t *testing.T) {
 	visits := s.Visit(t, s.KeyOf(t, "other", forebay.ScopeView, forebay.ScopeOperate))
 	visits.Get("/orchestrations/one?tenant=acme").Is(200).Has("need a key with the scope").Lacks("secret", "Terminate it")
 	visits.Post("/orchestrations/one/terminate?tenant=acme", form).Is(http.StatusForbidden)
-	if o := instanceIs(t, s, key, "one", forebay.OrchestrationRunning); o.Failure != nil {
+	if o := dashboardtest.InstanceIs(t, s, key, "one", forebay.OrchestrationRunning); o.Failure != nil {
 		t.Errorf("%+v", o)
 	}
 }

@@ -143,8 +143,8 @@ func TestPagesSurviveAKill(t *testing.T) {
 		s := &dashboardtest.Running{Database: database, URL: "http://" + address}
 		key := s.Key(t, forebay.ScopeAdmin)
 		api := s.Client(t, key)
-		batch := batchOf(t, s, api, linesOf(strings.Fields(strings.Repeat("line ", 20))...))
-		startInstance(t, s, key, "waits", "survivor", `""`)
+		batch := dashboardtest.BatchOf(t, s, api, dashboardtest.LinesOf(strings.Fields(strings.Repeat("line ", 20))...))
+		dashboardtest.StartInstance(t, s, key, "waits", "survivor", `""`)
 
 		pages := map[string]*browsertest.Page{}
 		for name, path := range map[string]string{"batch": "/ui/batches/" + batch.ID, "instance": "/ui/orchestrations/survivor", "deployment": "/ui/deployments/up"} {

@@ -21,38 +21,17 @@ const hostileBody = "<script>alert(1)</script>\u202ejavascript:\x07"
 // escapedBody is how pages show it.
 const escapedBody = "&lt;script&gt;alert(1)&lt;/script&gt;\ufffdjavascript:\ufffd"
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message) {
-	t.Helper()
-	for m, err := range c.Messages(entity).Peek(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, m)
-	}
-	return all
-}
-
 func TestQueuePages(t *testing.T) {
 	t.Parallel()
 	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		s := dashboardtest.Start(t, database)
 		admin := s.Visit(t, s.Key(t, forebay.ScopeAdmin))
 		c := s.Client(t, s.Key(t, forebay.ScopeAdmin))
-		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "eu/mail", forebay.MessageQueueSettings{MaxDeliveryCount: 1}))
+		dashboardtest.Must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "eu/mail", forebay.MessageQueueSettings{MaxDeliveryCount: 1}))
 
 		admin.Get("/queues").Is(http.StatusOK).Has("eu/mail", "/ui/queues/eu%2Fmail", "/ui/queues/default", "Pause the queue default")
 		admin.Post("/queues/default/pause", dashboardtest.Values()).Is(http.StatusOK).Has("is paused", "Resume the queue")
-		if q := must[forebay.QueueInfo](t)(c.Queue(t.Context(), "default")); !q.Paused {
+		if q := dashboardtest.Must[forebay.QueueInfo](t)(c.Queue(t.Context(), "default")); !q.Paused {
 			t.Error("the queue is not paused")
 		}
 		admin.Post("/queues/default/resume", dashboardtest.Values()).Is(http.StatusOK).Has("goes on", "Pause the queue", "/ui/dead-letters?queue=default")
@@ -60,15 +39,15 @@ func TestQueuePages(t *testing.T) {
 		// Send, with what somebody has typed shown again when it is wrong.
 		box := "/queues/eu%2Fmail"
 		admin.SetStatus(box, "status", "disabled", "user_metadata", "line\r\nbreak").Is(http.StatusOK).Has("The status is disabled", "Change the status")
-		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(q) != 1 || q[0].Status != forebay.EntityDisabled || q[0].UserMetadata != "line\nbreak" {
+		if q := dashboardtest.Must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(q) != 1 || q[0].Status != forebay.EntityDisabled || q[0].UserMetadata != "line\nbreak" {
 			t.Errorf("the queues are %+v", q)
 		}
 		admin.Post(box+"/send", dashboardtest.Values("body", "x")).Is(http.StatusConflict).Has("nobody may send to it")
 		stale := admin.Get(box).Form("/ui"+box+"/status", "status", "active", "user_metadata", "typed")
-		must[forebay.MessageQueue](t)(c.ChangeMessageQueue(t.Context(), "eu/mail", forebay.EntityChange{Status: forebay.EntityReceiveDisabled}))
+		dashboardtest.Must[forebay.MessageQueue](t)(c.ChangeMessageQueue(t.Context(), "eu/mail", forebay.EntityChange{Status: forebay.EntityReceiveDisabled}))
 		admin.Post(box+"/status", stale).Is(http.StatusConflict).
 			Has("Somebody has changed this", "status, disabled before, is receive_disabled now", `<option value="active" selected>`, "typed</textarea>")
-		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); q[0].Status != forebay.EntityReceiveDisabled || q[0].UserMetadata != "line\nbreak" {
+		if q := dashboardtest.Must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); q[0].Status != forebay.EntityReceiveDisabled || q[0].UserMetadata != "line\nbreak" {
 			t.Errorf("the change of another was overwritten: %+v", q[0])
 		}
 		admin.SetStatus(box, "status", "off").Is(http.StatusUnprocessableEntity)
@@ -76,7 +55,7 @@ func TestQueuePages(t *testing.T) {
 		admin.Post(box+"/send", dashboardtest.Values("body", "kept", "properties", "no pair")).Is(http.StatusUnprocessableEntity).Has("part 1 must be name=value", "kept</textarea>")
 		admin.Post(box+"/send", dashboardtest.Values("body", "kept", "schedule", "soon")).Is(http.StatusUnprocessableEntity).Has("must be a time in UTC")
 		admin.Post(box+"/send", dashboardtest.Values("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).Is(http.StatusOK).Has("is sent")
-		sent := peek(t, c, "eu/mail")
+		sent := dashboardtest.Peek(t, c, "eu/mail")
 		if len(sent) != 1 || sent[0].Properties["n"] != int64(7) || sent[0].Properties["color"] != "red" || *sent[0].Body != hostileBody || sent[0].CorrelationID != "c-1" {
 			t.Fatalf("sent %+v", sent)
 		}
@@ -87,21 +66,21 @@ func TestQueuePages(t *testing.T) {
 		admin.Get(box + "?from_sequence_number=x").Is(http.StatusUnprocessableEntity)
 		admin.Get(box + "/messages/x").Is(http.StatusNotFound)
 		admin.Get(box + "/messages/999999").Is(http.StatusNotFound)
-		if got := peek(t, c, "eu/mail"); got[0].DeliveryCount != 0 {
+		if got := dashboardtest.Peek(t, c, "eu/mail"); got[0].DeliveryCount != 0 {
 			t.Errorf("looking counted as %d deliveries", got[0].DeliveryCount)
 		}
 
 		// A scheduled message can be cancelled.
 		admin.Post(box+"/send", dashboardtest.Values("body", "later", "schedule", "1h")).Is(http.StatusOK).Has("is scheduled", "scheduled")
 		var scheduled string
-		for _, m := range peek(t, c, "eu/mail") {
+		for _, m := range dashboardtest.Peek(t, c, "eu/mail") {
 			if m.State == forebay.MessageScheduled {
 				scheduled = strconv.FormatInt(m.SequenceNumber, 10)
 			}
 		}
 		admin.Get(box + "/messages/" + scheduled).Is(http.StatusOK).Has("Cancel this scheduled message")
 		admin.Post(box+"/messages/"+scheduled+"/cancel", dashboardtest.Values()).Is(http.StatusOK).Has("is cancelled")
-		if left := peek(t, c, "eu/mail"); len(left) != 1 {
+		if left := dashboardtest.Peek(t, c, "eu/mail"); len(left) != 1 {
 			t.Errorf("%d messages are left", len(left))
 		}
 
@@ -123,7 +102,7 @@ func TestQueuePages(t *testing.T) {
 		mends(t, admin, c, box)
 		admin.Get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).Is(http.StatusOK).Has("1 message of eu/mail will go back")
 		admin.Post(box+"/redrive", dashboardtest.Values("reason", "Bad <b>")).Is(http.StatusOK).Has("1 message redriven.")
-		if q := peek(t, c, "eu/mail"); len(q) != 1 || q[0].DeliveryCount != 0 {
+		if q := dashboardtest.Peek(t, c, "eu/mail"); len(q) != 1 || q[0].DeliveryCount != 0 {
 			t.Errorf("redriven: %+v", q)
 		}
 		token = admin.Post(box+"/receive", dashboardtest.Values()).One(`name="lock_token" value="([^"]+)"`)
@@ -131,11 +110,11 @@ func TestQueuePages(t *testing.T) {
 		admin.Get(box+"/purge?tab=dead-letters").Is(http.StatusOK).Has("1 message of the dead letters", "Type eu/mail to confirm")
 		admin.Post(box+"/purge", dashboardtest.Values("tab", "dead-letters", "confirm", "mail")).Is(http.StatusUnprocessableEntity).Has("Nothing was changed")
 		admin.Post(box+"/purge", dashboardtest.Values("tab", "dead-letters", "confirm", "eu/mail")).Is(http.StatusOK).Has("1 message removed.")
-		if q := peek(t, c, "eu/mail/$deadletterqueue"); len(q) != 0 {
+		if q := dashboardtest.Peek(t, c, "eu/mail/$deadletterqueue"); len(q) != 0 {
 			t.Errorf("%d dead letters are left", len(q))
 		}
 		for i := range 3 {
-			must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: strconv.Itoa(i)}))
+			dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: strconv.Itoa(i)}))
 		}
 		admin.Post(box+"/purge", dashboardtest.Values("confirm", "")).Is(http.StatusUnprocessableEntity)
 		admin.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail")).Is(http.StatusOK).Has("3 messages removed.")
@@ -148,18 +127,18 @@ func TestQueuePages(t *testing.T) {
 // stored before. It leaves the one dead letter as it was.
 func mends(t *testing.T, admin *dashboardtest.Visitor, c *client.Client, box string) {
 	t.Helper()
-	before := peek(t, c, "eu/mail/$deadletterqueue")[0]
+	before := dashboardtest.Peek(t, c, "eu/mail/$deadletterqueue")[0]
 	at := box + "/messages/" + strconv.FormatInt(before.SequenceNumber, 10)
 	admin.Get(at+"?tab=dead-letters").Is(http.StatusOK).Has("Edit and redrive", "forebay messages redrive", "characters that this page cannot show as they are")
 	admin.Post(at, dashboardtest.Values("act", "check", "properties", "no pair")).Is(http.StatusUnprocessableEntity).Has("part 1 must be name=value", "no pair</textarea>")
 	admin.Post(at, dashboardtest.Values("act", "check", "properties", "n=7\r\ncolor=blue")).Is(http.StatusOK).Has("What would change", "&#34;red&#34;", "&#34;blue&#34;", "Nothing was stored yet")
-	if left := peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].Properties["color"] != "red" {
+	if left := dashboardtest.Peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].Properties["color"] != "red" {
 		t.Errorf("a check has changed %+v", left)
 	}
 	admin.Post(box+"/messages/999999", dashboardtest.Values("act", "redrive", "properties", "")).Is(http.StatusConflict).Has("your change was not stored")
 	body := "first line\r\nsecond <line>"
-	sent := must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Body: &body, Properties: forebay.Properties{"a": "b"}}))
-	got := must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{}))
+	sent := dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Body: &body, Properties: forebay.Properties{"a": "b"}}))
+	got := dashboardtest.Must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{}))
 	if err := c.Messages("eu/mail").DeadLetter(t.Context(), got[0].LockToken, forebay.Settlement{Reason: "Typo"}); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +147,7 @@ func mends(t *testing.T, admin *dashboardtest.Visitor, c *client.Client, box str
 	admin.Post(at, dashboardtest.Values("act", "check", "body", body, "properties", `{"a":"b"}`)).Is(http.StatusOK).Has("The message stays as it is.")
 	// A receiver changes the properties meanwhile.
 	shown, dead := admin.Get(at+"?tab=dead-letters").Hidden("/ui"+at, "etag"), c.Messages("eu/mail/$deadletterqueue")
-	for _, m := range must[[]forebay.Message](t)(dead.Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
+	for _, m := range dashboardtest.Must[[]forebay.Message](t)(dead.Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
 		var how forebay.Settlement
 		if m.SequenceNumber == sent[0].SequenceNumber {
 			how.Properties = forebay.Properties{"a": "c"}
@@ -183,13 +162,13 @@ func mends(t *testing.T, admin *dashboardtest.Visitor, c *client.Client, box str
 	edit.Set("act", "redrive")
 	admin.Post(at, edit).Is(http.StatusOK).Has("is redriven under a new number")
 	admin.Post(at, edit).Is(http.StatusConflict)
-	mended := peek(t, c, "eu/mail")
+	mended := dashboardtest.Peek(t, c, "eu/mail")
 	if len(mended) != 1 || *mended[0].Body != "first line\r\nlast line" || len(mended[0].Properties) != 0 {
 		t.Fatalf("mended %+v", mended)
 	}
 	// Two of them, sent back at a rate: the first at once, the other is scheduled.
-	must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{}))
-	for _, m := range must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
+	dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{}))
+	for _, m := range dashboardtest.Must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
 		if err := c.Messages("eu/mail").DeadLetter(t.Context(), m.LockToken, forebay.Settlement{Reason: "Typo"}); err != nil {
 			t.Fatal(err)
 		}
@@ -200,18 +179,18 @@ func mends(t *testing.T, admin *dashboardtest.Visitor, c *client.Client, box str
 	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "rate", "5000")).Is(http.StatusUnprocessableEntity).Has("goes from 0.001 to 1000")
 	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "max", "none")).Is(http.StatusUnprocessableEntity).Has("must be a number of messages")
 	admin.Post(box+"/redrive", dashboardtest.Values("reason", "Typo", "up_to", upTo, "rate", "0.001", "max", "2")).Is(http.StatusOK).Has("2 messages redriven.", "until then they are scheduled")
-	back := peek(t, c, "eu/mail")
+	back := dashboardtest.Peek(t, c, "eu/mail")
 	if len(back) != 2 || back[0].State != forebay.MessageActive || back[1].State != forebay.MessageScheduled {
 		t.Fatalf("redriven at a rate: %+v", back)
 	}
 	if err := c.Messages("eu/mail").CancelScheduled(t.Context(), back[1].SequenceNumber); err != nil {
 		t.Fatal(err)
 	}
-	must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete}))
-	if left := peek(t, c, "eu/mail"); len(left) != 0 {
+	dashboardtest.Must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete}))
+	if left := dashboardtest.Peek(t, c, "eu/mail"); len(left) != 0 {
 		t.Errorf("%d messages are left", len(left))
 	}
-	if left := peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].SequenceNumber != before.SequenceNumber {
+	if left := dashboardtest.Peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].SequenceNumber != before.SequenceNumber {
 		t.Fatalf("the dead letters are %+v", left)
 	}
 }
@@ -220,8 +199,8 @@ func mends(t *testing.T, admin *dashboardtest.Visitor, c *client.Client, box str
 // they send is refused. It also checks that other tenants find nothing.
 func rights(t *testing.T, s *dashboardtest.Running, c *client.Client, database string) {
 	t.Helper()
-	must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: "x"}))
-	number := strconv.FormatInt(peek(t, c, "eu/mail")[0].SequenceNumber, 10)
+	dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: "x"}))
+	number := strconv.FormatInt(dashboardtest.Peek(t, c, "eu/mail")[0].SequenceNumber, 10)
 	box := "/queues/eu%2Fmail"
 	viewer := s.Visit(t, s.Key(t, forebay.ScopeView))
 	viewer.Get("/queues").Is(http.StatusOK).Lacks("<form method=\"post\"", "<button")
@@ -246,7 +225,7 @@ func rights(t *testing.T, s *dashboardtest.Running, c *client.Client, database s
 		other.Get(path).Is(http.StatusNotFound)
 	}
 	other.Post(box+"/send", dashboardtest.Values("body", "x")).Is(http.StatusNotFound)
-	if left := peek(t, c, "eu/mail"); len(left) != 2 {
+	if left := dashboardtest.Peek(t, c, "eu/mail"); len(left) != 2 {
 		t.Errorf("%d messages, want the two that were sent", len(left))
 	}
 	// An operator of all tenants sees another's messages, without their bodies.
@@ -265,8 +244,8 @@ func TestTopicPages(t *testing.T) {
 		s := dashboardtest.Start(t, database)
 		admin := s.Visit(t, s.Key(t, forebay.ScopeAdmin))
 		c := s.Client(t, s.Key(t, forebay.ScopeAdmin))
-		must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
-		must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", "large", forebay.SubscriptionSettings{
+		dashboardtest.Must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
+		dashboardtest.Must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", "large", forebay.SubscriptionSettings{
 			Rules: []forebay.NewRule{{Name: "big", RuleSettings: forebay.RuleSettings{SQLFilter: "quantity > 10"}}}}))
 		sub := "/topics/orders/subscriptions/large"
 		admin.Get("/topics").Is(http.StatusOK).Has("orders")
@@ -278,7 +257,7 @@ func TestTopicPages(t *testing.T) {
 		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "correlation", "filter", `{"sbject":"x"}`)).Is(http.StatusUnprocessableEntity).Has("must be a JSON object")
 		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "sql", "filter", "color = 'red'", "action", "SET size = 'l'")).Is(http.StatusOK).Has("applies to what is sent", "color = &#39;red&#39;")
 		admin.Post(sub+"/rules", dashboardtest.Values("name", "red", "kind", "all")).Is(http.StatusConflict).Has("there is a rule red already")
-		if rules := must[[]forebay.Rule](t)(c.Rules(t.Context(), "orders", "large")); len(rules) != 2 || rules[1].SQLFilter != "color = 'red'" {
+		if rules := dashboardtest.Must[[]forebay.Rule](t)(c.Rules(t.Context(), "orders", "large")); len(rules) != 2 || rules[1].SQLFilter != "color = 'red'" {
 			t.Errorf("the rules are %+v", rules)
 		}
 
@@ -289,7 +268,7 @@ func TestTopicPages(t *testing.T) {
 		admin.SetStatus("/topics/orders", "status", "active").Is(http.StatusOK).Has("The status is active").Lacks("&lt;script&gt;")
 		admin.SetStatus(sub, "status", "disabled", "user_metadata", "mended tomorrow").Is(http.StatusOK).Has("The status is disabled", "mended tomorrow")
 		admin.SetStatus(sub, "status", "send_disabled").Is(http.StatusUnprocessableEntity)
-		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Status != forebay.EntityDisabled || got.UserMetadata != "mended tomorrow" {
+		if got := dashboardtest.Must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Status != forebay.EntityDisabled || got.UserMetadata != "mended tomorrow" {
 			t.Errorf("the subscription is %+v", got.EntityState)
 		}
 		admin.SetStatus(sub, "status", "active").Is(http.StatusOK)
@@ -299,11 +278,11 @@ func TestTopicPages(t *testing.T) {
 			Has("The condition", "selected", "1 copy", "the condition is false", "not selected")
 		admin.Get("/topics/orders/test?"+dashboardtest.Values("properties", "color=red").Encode()).Is(http.StatusOK).Has("&#34;size&#34;: &#34;l&#34;", "is unknown")
 		admin.Get("/topics/orders/test?" + dashboardtest.Values("sql_filter", "a =").Encode()).Is(http.StatusUnprocessableEntity).Has("rule.sql_filter")
-		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Active != 0 {
+		if got := dashboardtest.Must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Active != 0 {
 			t.Errorf("testing sent %d messages", got.Active)
 		}
 		admin.Post("/topics/orders/publish", dashboardtest.Values("body", hostileBody, "properties", `{"quantity": 11}`)).Is(http.StatusOK).Has("is sent")
-		number := strconv.FormatInt(peek(t, c, "orders/subscriptions/large")[0].SequenceNumber, 10)
+		number := strconv.FormatInt(dashboardtest.Peek(t, c, "orders/subscriptions/large")[0].SequenceNumber, 10)
 		admin.Get(sub).Is(http.StatusOK).Has(number)
 		admin.Get(sub + "/messages/" + number).Is(http.StatusOK).Has(escapedBody).Lacks("<script>alert")
 		admin.Post("/topics/orders/publish", dashboardtest.Values("body", "x", "time_to_live", "for ever")).Is(http.StatusUnprocessableEntity).Has("must be a length of time")
@@ -317,7 +296,7 @@ func TestTopicPages(t *testing.T) {
 		admin.Get(sub+"/rules/red/remove").Is(http.StatusOK).Has("Type red to confirm", "color = &#39;red&#39;")
 		admin.Post(sub+"/rules/red/remove", dashboardtest.Values("confirm", "re")).Is(http.StatusUnprocessableEntity).Has("Nothing was changed")
 		remove := admin.Get(sub+"/rules/red/remove").Form("/ui"+sub+"/rules/red/remove", "confirm", "red")
-		must[forebay.Rule](t)(c.PutRule(t.Context(), "orders", "large", "red", forebay.RuleSettings{SQLFilter: "color = 'dark red'"}))
+		dashboardtest.Must[forebay.Rule](t)(c.PutRule(t.Context(), "orders", "large", "red", forebay.RuleSettings{SQLFilter: "color = 'dark red'"}))
 		remove = admin.Post(sub+"/rules/red/remove", remove).Is(http.StatusConflict).Has("Nothing was deleted", "dark red").Form("/ui"+sub+"/rules/red/remove", "confirm", "red")
 		admin.Post(sub+"/rules/red/remove", remove).Is(http.StatusOK).Has("is removed")
 		admin.Get(sub + "/rules/red/remove").Is(http.StatusNotFound)
@@ -344,9 +323,9 @@ func TestTopicPagesOfManySubscriptions(t *testing.T) {
 	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t))
 	key := s.Key(t, forebay.ScopeAdmin)
 	v, c := s.Visit(t, key), s.Client(t, key)
-	must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
+	dashboardtest.Must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
 	for i := range 60 {
-		must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", fmt.Sprintf("s%02d", i), forebay.SubscriptionSettings{}))
+		dashboardtest.Must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", fmt.Sprintf("s%02d", i), forebay.SubscriptionSettings{}))
 	}
 	next := v.Get("/topics/orders").Has("60 subscriptions", "/s49\"").Lacks("/s50\"").One(`rel="next" href="/ui([^"]+)"`)
 	v.Get(strings.ReplaceAll(next, "&amp;", "&")).Is(http.StatusOK).Has("/s50\"", "/s59\"").Lacks("/s49\"", "rel=\"next\"")
@@ -359,9 +338,9 @@ func TestSessionPages(t *testing.T) {
 		admin := s.Visit(t, s.Key(t, forebay.ScopeAdmin))
 		c := s.Client(t, s.Key(t, forebay.ScopeAdmin))
 		admin.Get("/sessions").Is(http.StatusOK).Has("No queue of messages requires sessions")
-		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
+		dashboardtest.Must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
 		for _, id := range []string{"a", "<b>"} {
-			must[[]forebay.SentMessage](t)(c.Messages("steps").Send(t.Context(), forebay.NewMessage{SessionID: id}))
+			dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("steps").Send(t.Context(), forebay.NewMessage{SessionID: id}))
 		}
 		held, _, err := c.Messages("steps").AcceptSession(t.Context(), forebay.AcceptSessionRequest{SessionID: "a"})
 		if err != nil {
@@ -392,16 +371,16 @@ func TestDeadMessageIsMended(t *testing.T) {
 		s := dashboardtest.Start(t, database)
 		key := s.Key(t, forebay.ScopeAdmin)
 		page, c := s.SignIn(t, browser, key), s.Client(t, key)
-		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
-		letters(t, c, c.Messages("mail").Send, "mail")
-		page.Go(s.URL + "/ui/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10) + "?tab=dead-letters")
+		dashboardtest.Must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
+		dashboardtest.Letters(t, c, c.Messages("mail").Send, "mail")
+		page.Go(s.URL + "/ui/queues/mail/messages/" + strconv.FormatInt(dashboardtest.Peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10) + "?tab=dead-letters")
 		page.Type("textarea[name=body]", "a letter that can be read")
 		page.Submit("button[value=check]")
 		page.WaitText("What would change")
 		page.Wait(`document.querySelector('.diff ins').textContent.includes('can be read')`)
 		page.Submit("button[value=redrive]")
 		page.WaitText("is redriven under a new number")
-		if back := peek(t, c, "mail"); *back[len(back)-1].Body != "a letter that can be read" {
+		if back := dashboardtest.Peek(t, c, "mail"); *back[len(back)-1].Body != "a letter that can be read" {
 			t.Errorf("the mended message is %+v", back)
 		}
 	})

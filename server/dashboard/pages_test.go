@@ -24,7 +24,7 @@ func TestFirstVisit(t *testing.T) {
 	if n := page.Received(); n > maxFirstVisit {
 		t.Errorf("signing in and the first page took %d bytes, %d are enough", n, maxFirstVisit)
 	}
-	paths := navigation(page)
+	paths := dashboardtest.Navigation(page)
 	if len(paths) < 20 {
 		t.Errorf("the navigation leads to %v", paths)
 	}

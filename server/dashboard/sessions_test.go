@@ -139,12 +139,12 @@ func TestWhyAJobWaits(t *testing.T) {
 		key := s.Key(t, forebay.ScopeAdmin)
 		c, admin := s.Client(t, key), s.Visit(t, key)
 		tenant := s.Visit(t, s.KeyOf(t, "acme", forebay.ScopeRead))
-		deployments := must[[]forebay.Deployment](t)(c.Deployments(t.Context()))
+		deployments := dashboardtest.Must[[]forebay.Deployment](t)(c.Deployments(t.Context()))
 		var chat string
 		for _, d := range deployments {
 			if len(d.Models) > 0 {
 				chat = d.Name
-				must[forebay.Deployment](t)(c.PauseDeployment(t.Context(), d.Name))
+				dashboardtest.Must[forebay.Deployment](t)(c.PauseDeployment(t.Context(), d.Name))
 			}
 		}
 		paused, _, err := c.Submit(t.Context(), forebay.SubmitRequest{Task: "summarize", Input: json.RawMessage(`"a text"`)})
@@ -175,7 +175,7 @@ func TestWhyAJobWaits(t *testing.T) {
 		}
 
 		// The tenant's concurrency, its budget, and a schedule.
-		must[forebay.Tenant](t)(c.SetConcurrency(t.Context(), "acme", 1))
+		dashboardtest.Must[forebay.Tenant](t)(c.SetConcurrency(t.Context(), "acme", 1))
 		first, second := submitIn(t, c, "last", "", 1)[0], ""
 		awaitRunning(t, c, first)
 		second = submitIn(t, c, "last", "", 1)[0]

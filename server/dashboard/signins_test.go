@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/browsertest"
 	"github.com/forebayhq/forebay/internal/dashboardtest"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -21,7 +20,7 @@ func TestSignInPages(t *testing.T) {
 		page := o.admin.Get("/sign-ins").Is(http.StatusOK).Has("3 sessions", "• you", "read, submit")
 		o.view.Get("/sign-ins").Is(http.StatusOK).Has("3 sessions").NoForms()
 		o.reader.Get("/sign-ins").Is(http.StatusForbidden)
-		reader := keyID(t, o.Client(t, o.adminKey), "other")
+		reader := dashboardtest.KeyID(t, o.Client(t, o.adminKey), "other")
 		page.Has("/ui/keys/" + reader)
 		of := "/sign-ins?of=" + reader
 		one := o.admin.Get(of).Is(http.StatusOK).Has("1 session ", "End all sessions of "+reader).One(`/ui(/sign-ins/signin_[0-9a-f]{32}/end)"`)
@@ -68,22 +67,6 @@ func TestEndedSessionEndsAQuietStream(t *testing.T) {
 	if !found {
 		t.Errorf("the stream has %q", stream)
 	}
-}
-
-// keyID is the id of a tenant's only key.
-func keyID(t testing.TB, c *client.Client, tenant string) (id string) {
-	t.Helper()
-	keys, err := c.Keys(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range keys {
-		if k.Tenant == tenant {
-			return k.ID
-		}
-	}
-	t.Fatalf("%s has no key", tenant)
-	return ""
 }
 
 // The page and the stream of a session that is ended ask to sign in, and nothing more is sent to

@@ -58,11 +58,11 @@ func TestWebhookPages(t *testing.T) {
 
 		// What somebody else has changed is not overwritten.
 		seen := show.Form("/ui/webhooks/hook/disable")
-		must[forebay.Webhook](t)(c.UpdateWebhook(t.Context(), "hook", forebay.WebhookSettings{URL: receiver.URL, EventTypes: []forebay.EventType{forebay.EventSucceeded}, Concurrency: 7}))
+		dashboardtest.Must[forebay.Webhook](t)(c.UpdateWebhook(t.Context(), "hook", forebay.WebhookSettings{URL: receiver.URL, EventTypes: []forebay.EventType{forebay.EventSucceeded}, Concurrency: 7}))
 		admin.Post("/webhooks/hook/disable", seen).Is(http.StatusConflict).Has("Somebody has changed this", "deliveries at once, 4 before, is 7 now", "Disable")
 		seen = admin.Get("/webhooks/hook").Form("/ui/webhooks/hook/disable")
 		admin.Post("/webhooks/hook/disable", seen).Is(http.StatusOK).Has("is disabled", "Somebody disabled it", "Enable")
-		if w := must[forebay.Webhook](t)(c.Webhook(t.Context(), "hook")); w.DisabledAt == nil || w.URL != receiver.URL || len(w.EventTypes) != 1 {
+		if w := dashboardtest.Must[forebay.Webhook](t)(c.Webhook(t.Context(), "hook")); w.DisabledAt == nil || w.URL != receiver.URL || len(w.EventTypes) != 1 {
 			t.Errorf("disabled: %+v", w)
 		}
 		seen = admin.Get("/webhooks/hook").Form("/ui/webhooks/hook/enable")
@@ -81,7 +81,7 @@ func TestWebhookPages(t *testing.T) {
 
 		admin.Post("/webhooks/hook/delete", dashboardtest.Values("confirm", "x")).Is(http.StatusUnprocessableEntity)
 		remove := admin.Get("/webhooks/hook/delete").Form("/ui/webhooks/hook/delete", "confirm", "hook")
-		must[forebay.Webhook](t)(c.UpdateWebhook(t.Context(), "hook", forebay.WebhookSettings{URL: receiver.URL}))
+		dashboardtest.Must[forebay.Webhook](t)(c.UpdateWebhook(t.Context(), "hook", forebay.WebhookSettings{URL: receiver.URL}))
 		remove = admin.Post("/webhooks/hook/delete", remove).Is(http.StatusConflict).Has("Nothing was deleted").Form("/ui/webhooks/hook/delete", "confirm", "hook")
 		admin.Post("/webhooks/hook/delete", remove).Is(http.StatusOK).Has("is deleted", "No webhook.")
 		admin.Get("/webhooks/hook").Is(http.StatusNotFound)
@@ -101,7 +101,7 @@ func TestDocumentPages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return must[forebay.Document](t)(c.WaitDocument(t.Context(), id))
+			return dashboardtest.Must[forebay.Document](t)(c.WaitDocument(t.Context(), id))
 		}
 		d := add(c, "harbour", "The breakwater of the harbour <script>alert(1)</script> was repaired by the city.")
 		if d.Status != forebay.DocumentReady {
@@ -152,7 +152,7 @@ func TestDocumentPageOfAFailure(t *testing.T) {
 	if _, _, err := c.AddDocument(t.Context(), forebay.NewDocument{ID: "broken", ContentType: "application/pdf"}, []byte("%PDF-1.4 no document")); err != nil {
 		t.Fatal(err)
 	}
-	d := must[forebay.Document](t)(c.WaitDocument(t.Context(), "broken"))
+	d := dashboardtest.Must[forebay.Document](t)(c.WaitDocument(t.Context(), "broken"))
 	failures := d.Branches.Split.Errors
 	if d.Status != forebay.DocumentFailed || len(failures) == 0 {
 		t.Fatalf("the document is %+v", d)

@@ -1,4 +1,4 @@
-package dashboard_test
+package screens_test
 
 import (
 	"context"
@@ -35,7 +35,7 @@ var noScreens = []string{
 // furnished configures a server whose pages can all have data.
 func furnished(t *testing.T) func(*server.Options) {
 	t.Helper()
-	up, instances := provider(t, nil), flows(t, make(chan struct{}))
+	up, instances := dashboardtest.Provider(t, nil), dashboardtest.Flows(t, make(chan struct{}))
 	return func(o *server.Options) {
 		up(o)
 		instances(o)
@@ -59,7 +59,7 @@ func jobIn(t *testing.T, c *client.Client, queue, task, input string, ends bool)
 		t.Fatal(err)
 	}
 	if ends {
-		must[forebay.Job](t)(c.Wait(t.Context(), job.ID))
+		dashboardtest.Must[forebay.Job](t)(c.Wait(t.Context(), job.ID))
 	}
 	return job.ID
 }
@@ -110,7 +110,7 @@ func furnishJobs(t *testing.T, s *dashboardtest.Running, key string, screens map
 		"/tenants/{name}":                {"/tenants/acme", "This month"},
 		"/tenants/{name}/limits":         {"/tenants/acme/limits", "waiting_jobs"},
 		"/keys":                          {"/keys", "other"},
-		"/keys/{id}":                     {"/keys/" + keyID(t, c, "acme"), "admin"},
+		"/keys/{id}":                     {"/keys/" + dashboardtest.KeyID(t, c, "acme"), "admin"},
 		"/sign-ins":                      {"/sign-ins", "you"},
 		"/audit":                         {"/audit", "acme"},
 		"/audit/verify":                  {"/audit/verify", "entries"},
@@ -121,16 +121,16 @@ func furnishJobs(t *testing.T, s *dashboardtest.Running, key string, screens map
 func furnishFlows(t *testing.T, s *dashboardtest.Running, key string, screens map[string]screen) {
 	t.Helper()
 	c := s.Client(t, key)
-	startInstance(t, s, key, "fails", "bad-1", `"x"`)
-	startInstance(t, s, key, "waits", "long", `"x"`)
-	startInstance(t, s, key, "diamond", "steps", `"hello"`)
-	batch, open := batchOf(t, s, c, linesOf("hi", "refuse", "ho")).ID, batchOf(t, s, c, linesOf("wait")).ID
-	response, refused := ask(t, s, c, "hi", true), ask(t, s, c, "refuse", true)
-	waitBatch(t, c, batch)
-	responseIs(t, c, response, "completed")
-	responseIs(t, c, refused, "failed")
-	instanceIs(t, s, key, "bad-1", forebay.OrchestrationFailed)
-	instanceIs(t, s, key, "steps", forebay.OrchestrationCompleted)
+	dashboardtest.StartInstance(t, s, key, "fails", "bad-1", `"x"`)
+	dashboardtest.StartInstance(t, s, key, "waits", "long", `"x"`)
+	dashboardtest.StartInstance(t, s, key, "diamond", "steps", `"hello"`)
+	batch, open := dashboardtest.BatchOf(t, s, c, dashboardtest.LinesOf("hi", "refuse", "ho")).ID, dashboardtest.BatchOf(t, s, c, dashboardtest.LinesOf("wait")).ID
+	response, refused := dashboardtest.Ask(t, s, c, "hi", true), dashboardtest.Ask(t, s, c, "refuse", true)
+	dashboardtest.WaitBatch(t, c, batch)
+	dashboardtest.ResponseIs(t, c, response, "completed")
+	dashboardtest.ResponseIs(t, c, refused, "failed")
+	dashboardtest.InstanceIs(t, s, key, "bad-1", forebay.OrchestrationFailed)
+	dashboardtest.InstanceIs(t, s, key, "steps", forebay.OrchestrationCompleted)
 	maps.Copy(screens, map[string]screen{
 		"/orchestrations":              {"/orchestrations", "bad-1"},
 		"/orchestrations/{id}":         {"/orchestrations/bad-1", "sub-orchestration"},
@@ -146,47 +146,30 @@ func furnishFlows(t *testing.T, s *dashboardtest.Running, key string, screens ma
 	})
 }
 
-// letters sends three messages. It dead-letters two of them where they arrive, and returns the
-// number of the other.
-func letters(t *testing.T, c *client.Client, send func(context.Context, ...forebay.NewMessage) ([]forebay.SentMessage, error), arrive string) (number string) {
-	t.Helper()
-	body := `{"order": 7, "note": "` + strings.Repeat("long ", 40) + `"}`
-	for i := range 3 {
-		must[[]forebay.SentMessage](t)(send(t.Context(), forebay.NewMessage{Subject: fmt.Sprintf("letter %d", i), Body: &body, ContentType: "application/json",
-			Properties: forebay.Properties{"quantity": int64(11 + i)}}))
-	}
-	for _, got := range must[[]forebay.Message](t)(c.Messages(arrive).Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 2})) {
-		if err := c.Messages(arrive).DeadLetter(t.Context(), got.LockToken, forebay.Settlement{Reason: "unreadable", Description: "the letter cannot be read"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return strconv.FormatInt(peek(t, c, arrive)[0].SequenceNumber, 10)
-}
-
 // furnishMessages does so for messages, webhooks and documents.
 func furnishMessages(t *testing.T, s *dashboardtest.Running, key string, screens map[string]screen) {
 	t.Helper()
 	c := s.Client(t, key)
-	must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
-	must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
-	must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
-	must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", "large", forebay.SubscriptionSettings{
+	dashboardtest.Must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
+	dashboardtest.Must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
+	dashboardtest.Must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
+	dashboardtest.Must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", "large", forebay.SubscriptionSettings{
 		Rules: []forebay.NewRule{{Name: "big", RuleSettings: forebay.RuleSettings{SQLFilter: "quantity > 10", SQLAction: "SET size = 'large'"}}}}))
-	letter := letters(t, c, c.Messages("mail").Send, "mail")
-	dead := strconv.FormatInt(peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10)
-	copied := letters(t, c, func(ctx context.Context, m ...forebay.NewMessage) ([]forebay.SentMessage, error) {
+	letter := dashboardtest.Letters(t, c, c.Messages("mail").Send, "mail")
+	dead := strconv.FormatInt(dashboardtest.Peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10)
+	copied := dashboardtest.Letters(t, c, func(ctx context.Context, m ...forebay.NewMessage) ([]forebay.SentMessage, error) {
 		return c.Publish(ctx, "orders", m...)
 	}, "orders/subscriptions/large")
-	must[[]forebay.SentMessage](t)(c.Messages("steps").Send(t.Context(), forebay.NewMessage{SessionID: "order-7"}))
+	dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("steps").Send(t.Context(), forebay.NewMessage{SessionID: "order-7"}))
 	if _, _, err := c.Messages("steps").AcceptSession(t.Context(), forebay.AcceptSessionRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	must[forebay.Webhook](t)(c.CreateWebhook(t.Context(), forebay.NewWebhook{Name: "hook", WebhookSettings: forebay.WebhookSettings{URL: "http://127.0.0.1:1/hook"}}))
-	must[forebay.WebhookTry](t)(c.TestWebhook(t.Context(), "hook"))
+	dashboardtest.Must[forebay.Webhook](t)(c.CreateWebhook(t.Context(), forebay.NewWebhook{Name: "hook", WebhookSettings: forebay.WebhookSettings{URL: "http://127.0.0.1:1/hook"}}))
+	dashboardtest.Must[forebay.WebhookTry](t)(c.TestWebhook(t.Context(), "hook"))
 	if _, _, err := c.AddDocument(t.Context(), forebay.NewDocument{ID: "harbour", ContentType: "text/plain"}, []byte("The breakwater of the harbour was repaired by the city.")); err != nil {
 		t.Fatal(err)
 	}
-	if d := must[forebay.Document](t)(c.WaitDocument(t.Context(), "harbour")); d.Status != forebay.DocumentReady {
+	if d := dashboardtest.Must[forebay.Document](t)(c.WaitDocument(t.Context(), "harbour")); d.Status != forebay.DocumentReady {
 		t.Fatalf("the document is %+v", d)
 	}
 	const sub, subscription = "/topics/orders/subscriptions/large", "/topics/{topic}/subscriptions/{subscription}"
@@ -224,17 +207,11 @@ func furnishMessages(t *testing.T, s *dashboardtest.Running, key string, screens
 	})
 }
 
-// navigation returns where the navigation of a page leads, below the dashboard.
-func navigation(page *browsertest.Page) (paths []string) {
-	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &paths)
-	return paths
-}
-
 // Each screen opens with data on both engines, without a line on the console, and axe-core finds
 // nothing. A new page takes its place here.
 func TestEveryScreen(t *testing.T) {
 	t.Parallel()
-	browser, axe := browsertest.Start(t), dashboardtest.AxeSource(t, filepath.Join("testdata", "axe"))
+	browser, axe := browsertest.Start(t), dashboardtest.AxeSource(t, filepath.Join("..", "testdata", "axe"))
 	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
 		s := dashboardtest.Start(t, database, furnished(t))
 		key := s.Key(t, forebay.ScopeAdmin)
@@ -250,7 +227,7 @@ func TestEveryScreen(t *testing.T) {
 			}
 		}
 		engine, in, axe := dashboardtest.LooksOn(database, axe)
-		for _, path := range navigation(page) {
+		for _, path := range dashboardtest.Navigation(page) {
 			if _, tried := screens[path]; !tried && path != "/" {
 				t.Errorf("the navigation leads to %s, which is not tried here", path)
 			}
