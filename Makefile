@@ -44,8 +44,8 @@ assets: ## fetch the dashboard's assets that are not ours, by npm, and compare t
 test: ## run all tests, the crash tests included
 	@$(GO) run ./internal/toolchain/ensure
 	cd bench && $(GO) vet ./...
-	GOGC=400 GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
-		./server/crash ./server/crash/kills ./server ./internal/jobs ./server/dashboard/screens ./server/interop/servicebus ./server/interop ./server/openai ./server/dashboard ./server/dashboard/signin ./server/admission ./internal/quota ./docs ./internal/bus ./internal/orchestrate ./internal/db ./...
+	GOGC=400 GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 3 -parallel 4 \
+		./internal/jobs ./internal/bus ./server/interop/servicebus ./server ./docs ./internal/quota ./server/dashboard ./server/dashboard/screens ./server/crash/kills ./server/crash ./server/interop ./internal/orchestrate ./internal/db ./server/openai ./server/admission ./server/dashboard/signin ./...
 
 # modernc.org/sqlite is transpiled C: instrumenting it is slow and finds no races of ours. With
 # -short, tests that the detector learns nothing from skip themselves (internal/raced). .ci/raced

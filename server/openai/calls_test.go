@@ -344,7 +344,9 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 	t.Parallel()
 	ends := make(chan string, 1)
 	t.Run("until it stops", func(t *testing.T) {
-		s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), nil)
+		s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), func(o *server.Options) {
+			o.ShutdownTimeout = time.Minute // a slow machine is no reason to cut the call off
+		})
 		if _, err := servertest.Over(t, s).Do(t.Context(), http.MethodPost, "/v1/queues/calls/pause", nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
