@@ -76,9 +76,9 @@ func TestRememberedEntitiesAreBounded(t *testing.T) {
 			}
 		}
 		fill("one", maxRemembered)
-		time.Sleep(rememberFor)
+		<-time.After(rememberFor)
 		fill("two", maxRemembered)
-		time.Sleep(rememberFor)
+		<-time.After(rememberFor)
 		c.remember("acme/last", remembered{at: time.Now()}, 0)
 		if len(c.queues) >= maxRemembered {
 			t.Errorf("%d queues are remembered", len(c.queues))
