@@ -86,8 +86,9 @@ type crash struct {
 	ahead   time.Duration // of the database's clock before ours
 	permits chan int      // numbers of jobs that may be submitted now
 	total   int           // jobs to submit
-	let     atomic.Int64
-	sent    atomic.Int64
+	letting sync.Mutex
+	let     int // how many were let in
+	most    int // of them; hitCalls lets the others in
 
 	fronts []atomic.Pointer[servertest.Process] // the processes with HTTP that run now
 	turn   atomic.Int64                         // whose is next
@@ -120,7 +121,7 @@ const (
 // newCrash prepares a run with so many jobs; where they are kept is the caller's to say.
 func newCrash(t *testing.T, jobs int) *crash {
 	c := &crash{T: t, seed: servertest.Seed(t), began: time.Now(), fronts: make([]atomic.Pointer[servertest.Process], 1)}
-	c.total, c.permits = jobs, make(chan int, jobs)
+	c.total, c.most, c.permits = jobs, jobs-jobs/10, make(chan int, jobs)
 	for range crashBacklog {
 		c.admit()
 	}
@@ -147,12 +148,14 @@ func (c *crash) random(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(
 
 // admit lets one more job in: one for each that begins, so that clients submit all the time.
 func (c *crash) admit() {
-	n := int(c.let.Add(1))
-	if n > c.total {
+	c.letting.Lock()
+	defer c.letting.Unlock()
+	if c.let == c.most {
 		return
 	}
-	c.permits <- n
-	if int(c.sent.Add(1)) == c.total { // not n: a smaller one may still be on its way
+	c.let++
+	c.permits <- c.let // which has room for all
+	if c.let == c.total {
 		close(c.permits)
 	}
 }
@@ -222,10 +225,17 @@ func (c *crash) awaitCalls(calls int) {
 	}
 }
 
-// hitCalls goes on to kill until a call was cut off. On a slow machine the disturbances so far may
-// all have come while the processes that were hit made none.
+// hitCalls lets the rest of the jobs in, and goes on to kill until a call was cut off. On a slow
+// machine the disturbances so far may all have come while the processes that were hit made none,
+// and all jobs so far may be over.
 func (c *crash) hitCalls(kill func()) {
 	c.Helper()
+	c.letting.Lock()
+	c.most = c.total
+	c.letting.Unlock()
+	for range crashBacklog {
+		c.admit()
+	}
 	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
 	defer cancel()
 	for n := 1; c.model.Stats().Gone == 0; n++ {
