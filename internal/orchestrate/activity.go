@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/orchestrate/policy"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -109,7 +110,7 @@ func (h *taskHub) settle(ctx context.Context, a *ActivityItem, result *protos.Hi
 	if err != nil {
 		return unlessLost(err)
 	}
-	h.opts.Observe(ProcessedItem{Kind: KindActivity, Name: a.Name, Outcome: outcome.Outcome})
+	h.opts.Observe(ProcessedItem{Kind: workqueues.Activities, Name: a.Name, Outcome: outcome.Outcome})
 	return nil
 }
 

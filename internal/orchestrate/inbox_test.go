@@ -93,7 +93,7 @@ func TestToldAfterItsCompletion(t *testing.T) {
 			mustDo(t, s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: id, Event: Inline([]byte("start"))}))
 		}
 		take := func(of string) *OrchestrationItem {
-			items, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: time.Hour, Takes: func(_ int64, name string) bool { return name == of }})
+			items, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: time.Hour, Taker: takesName(of)})
 			mustDo(t, err)
 			return &items[0]
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // Open instances are counted by status, and the age of an unclaimed work item grows.
@@ -74,7 +75,7 @@ func TestObserve(t *testing.T) {
 		p.store.Orchestrations.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
-			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), ClaimRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
+			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), ClaimRequest{Max: 1, Lock: time.Millisecond, Taker: takesName("fails")})
 			if err != nil || len(claimed) != 1 || claimed[0].ID != id {
 				t.Fatalf("%+v: %v", claimed, err)
 			}
@@ -96,9 +97,9 @@ func TestObserve(t *testing.T) {
 		p.ends(t, id, forebay.OrchestrationFailed)
 		p.stop()
 		want := map[ProcessedItem]int{
-			{Kind: KindActivity, Name: "fails", Outcome: ActivityRetried}:                                   1,
-			{Kind: KindActivity, Name: "fails", Outcome: ActivityFailed}:                                    1,
-			{Kind: KindOrchestration, Name: "one", Outcome: ItemStored, Ended: forebay.OrchestrationFailed}: 1,
+			{Kind: workqueues.Activities, Name: "fails", Outcome: ActivityRetried}:                                  1,
+			{Kind: workqueues.Activities, Name: "fails", Outcome: ActivityFailed}:                                   1,
+			{Kind: workqueues.Orchestrations, Name: "one", Outcome: ItemStored, Ended: forebay.OrchestrationFailed}: 1,
 		}
 		if !maps.Equal(told, want) {
 			t.Errorf("told %v", told)

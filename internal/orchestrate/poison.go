@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -60,7 +61,7 @@ func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
 	if err == nil {
 		h.cache.Forget(item.Instance)
 		h.cancelJobs(ctx, orphans)
-		h.opts.Observe(ProcessedItem{Kind: KindOrchestration, Name: item.Name, Outcome: ItemStored, Ended: result.Status})
+		h.opts.Observe(ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemStored, Ended: result.Status})
 		return
 	}
 	if err = errors.Join(unlessLost(err), unlessLost(h.store.AbandonOrchestration(ctx, item, h.backoff(item.Deliveries), false))); err != nil {

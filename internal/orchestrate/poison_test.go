@@ -16,7 +16,7 @@ import (
 // claimOne claims an orchestration work item, as a process does.
 func claimOne(t *testing.T, s *stores, name string, lock time.Duration) OrchestrationItem {
 	t.Helper()
-	orchestrations, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
+	orchestrations, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Taker: takesName(name)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,6 +142,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -178,7 +179,7 @@ type Options struct {
 // ProcessedItem is a work item that this process has processed. Lost attempts are reported by
 // [Store.OnActivitiesLost].
 type ProcessedItem struct {
-	Kind    ItemKind
+	Kind    workqueues.Kind
 	Name    string                      // of the orchestrator or of the activity
 	Outcome string                      // for an activity one of ActivitySucceeded and so on
 	Ended   forebay.OrchestrationStatus // the status in which the instance ended; "": it goes on
@@ -201,6 +202,8 @@ type Service struct {
 	// it panic.
 	beforeApply func(id string)
 
+	takesOrchestrations, takesActivities workqueues.Taker
+
 	taskHubs map[int64]*taskHub // by tenant, guarded by heldItems.mu
 	drained  chan any
 }
@@ -219,11 +222,13 @@ func New(opts Options) *Service {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{
+	s := &Service{
 		Instances: Instances{payloads: payloads{opts.Blobs, opts.Store}, store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts},
 		heldItems: newHeldItems(opts.ConcurrentOrchestrations, opts.ConcurrentActivities),
 		workers:   noWorkers{}, taskHubs: map[int64]*taskHub{}, drained: make(chan any),
 	}
+	s.useTakers()
+	return s
 }
 
 // Run claims work items until ctx ends, then lets those under way finish within the grace
@@ -302,7 +307,7 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 }
 
 func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error) {
-	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesOrchestrations})
+	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: &s.takesOrchestrations})
 	for i := range orchestrations {
 		s.hold(orchestrations[i].Token, &heldItem{orchestration: &orchestrations[i]})
 		if h := s.taskHub(orchestrations[i].Tenant); orchestrations[i].LostDeliveries >= maxLostDeliveries {
@@ -337,7 +342,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 			s.restartClaim = nil
 		}
 	}
-	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
+	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: &s.takesActivities,
 		Room: func(tenant int64, held, all int) int { return s.room(tenant, held, all, full) }})
 	for i := range activities {
 		a := &activities[i]
@@ -355,7 +360,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 }
 
 func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
+	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: &takesJobs})
 	for i := range activities {
 		s.hold(activities[i].Token, &heldItem{activity: &activities[i]})
 		go s.taskHub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
@@ -363,13 +368,34 @@ func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) 
 	return len(activities), err
 }
 
-func (s *Service) takesOrchestrations(tenant int64, name string) bool {
-	return s.registry.hasOrchestrator(name) || s.workers.Connected(tenant)
+// useTakers says which work items this process takes: those whose functions it has, and all others
+// of tenants with workers that are connected.
+func (s *Service) useTakers() {
+	connected := func(tenant int64) bool { return s.workers.Connected(tenant) }
+	s.takesOrchestrations = workqueues.Taker{Connected: connected, Takes: func(name string) workqueues.Condition {
+		if s.registry.hasOrchestrator(name) {
+			return workqueues.Always
+		}
+		return workqueues.IfConnected
+	}}
+	s.takesActivities = workqueues.Taker{Connected: connected, Takes: func(name string) workqueues.Condition {
+		switch {
+		case name == TaskActivity:
+			return workqueues.Never
+		case s.registry.hasActivity(name):
+			return workqueues.Always
+		}
+		return workqueues.IfConnected
+	}}
 }
 
-func (s *Service) takesActivities(tenant int64, name string) bool {
-	return name != TaskActivity && (s.registry.hasActivity(name) || s.workers.Connected(tenant))
-}
+// takesJobs takes the activities that are jobs.
+var takesJobs = workqueues.Taker{Takes: func(name string) workqueues.Condition {
+	if name == TaskActivity {
+		return workqueues.Always
+	}
+	return workqueues.Never
+}}
 
 // renew extends the locks of all held work items. An item whose lock is lost is cancelled.
 func (s *Service) renew(ctx context.Context) {

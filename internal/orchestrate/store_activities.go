@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -42,7 +43,7 @@ type ActivityItem struct {
 
 // ClaimActivities waits until an activity is ready and returns up to Max.
 func (s *Store) ClaimActivities(ctx context.Context, req ClaimRequest) ([]ActivityItem, error) {
-	c, err := s.claimItems(ctx, KindActivity, req)
+	c, err := s.claimItems(ctx, workqueues.Activities, req)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (s *Store) ClaimActivities(ctx context.Context, req ClaimRequest) ([]Activi
 // newActivity stores an activity. If a claim waits for it, the activity is locked for that claim
 // at once.
 func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) error {
-	workQueue, err := t.workItems().queueOf(item.Tenant, KindActivity, a.Name)
+	workQueue, err := t.workItems().queueOf(item.Tenant, workqueues.Activities, a.Name)
 	if err != nil {
 		return err
 	}
@@ -66,8 +67,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 		c.activities = append(c.activities, ActivityItem{Instance: item.Instance, Tenant: item.Tenant, ID: item.ID, EventID: a.EventID, Name: a.Name,
 			Event: a.Event, Policy: a.Policy, KeyID: item.keyID, Number: 1, ScheduledAt: driver.FromMillis(t.Now), StartedAt: driver.FromMillis(t.Now),
 			Token: token, queue: workQueue, run: run})
-		p := t.w.queues[workQueue]
-		p.due = min(p.due, visible)
+		t.w.queues.Sooner(t.w.queues.Find(workQueue), visible)
 	} else {
 		t.workItems().ready(workQueue, visible)
 	}
@@ -86,7 +86,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 	return t.keepBlob(item.Instance, a.Event)
 }
 
-func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err error) {
+func (t workItemTx) takeActivities(p *workqueues.Queue, c *claim, most int) (taken int, err error) {
 	until := t.Now + c.Lock.Milliseconds()
 	var found []ActivityItem
 	var lost []ActivityItem // attempts

@@ -12,11 +12,30 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // anyWork asks for work items of any name.
 func anyWork(n int) ClaimRequest {
-	return ClaimRequest{Max: n, Lock: time.Minute, Takes: func(int64, string) bool { return true }}
+	return ClaimRequest{Max: n, Lock: time.Minute, Taker: &takesAny}
+}
+
+var takesAny = workqueues.Taker{Takes: func(string) workqueues.Condition { return workqueues.Always }}
+
+func takesName(name string) *workqueues.Taker {
+	return &workqueues.Taker{Takes: func(other string) workqueues.Condition {
+		if other == name {
+			return workqueues.Always
+		}
+		return workqueues.Never
+	}}
+}
+
+func takesOf(tenant int64) *workqueues.Taker {
+	return &workqueues.Taker{
+		Takes:     func(string) workqueues.Condition { return workqueues.IfConnected },
+		Connected: func(other int64) bool { return other == tenant },
+	}
 }
 
 func takeItem(t *testing.T, s *stores) *OrchestrationItem {

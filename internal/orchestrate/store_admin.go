@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // OrchestrationHistory returns the events of an instance, one payload for each work item, in
@@ -276,7 +277,7 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
-	workQueue, err := t.workItems().queueOf(r.Tenant, KindOrchestration, r.Name)
+	workQueue, err := t.workItems().queueOf(r.Tenant, workqueues.Orchestrations, r.Name)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // The store does not interpret events. It keeps the history of an instance, the events that have
@@ -78,7 +79,7 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 			return false, err
 		}
 	}
-	workQueue, err := t.workItems().queueOf(o.Tenant, KindOrchestration, o.Name)
+	workQueue, err := t.workItems().queueOf(o.Tenant, workqueues.Orchestrations, o.Name)
 	if err != nil {
 		return false, err
 	}
@@ -125,14 +126,14 @@ func (o *orchestrationRef) read(r driver.Row) {
 }
 
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
-	_, err = t.Prep(statements.InstanceOf).Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(o.read)
+	_, err = t.Prep(statements.InstanceOf).Int(int64(workqueues.SkipsCode)).Int(tenant).Text(id).One(o.read)
 	return o, err
 }
 
 // prefetchOrchestration is what orchestrationOf reads. The operation may change what it says.
 func prefetchOrchestration(tenant int64, id string) driver.Prefetch {
 	return driver.NewPrefetch(statements.InstanceOf, orchestrationRow(tenant, id)).
-		Int(int64(kindSkipsCode)).Int(tenant).Text(id)
+		Int(int64(workqueues.SkipsCode)).Int(tenant).Text(id)
 }
 
 // orchestrationRow names the row of an instance.
@@ -236,16 +237,16 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	at, workQueue := max(t.Now, o.begins), o.queue
 	switch does {
 	case Suspends:
-		workQueue, err = t.workItems().queueOf(tenant, kindSkipsCode, suspendQueue)
+		workQueue, err = t.workItems().queueOf(tenant, workqueues.SkipsCode, suspendQueue)
 	case Resumes:
-		workQueue, err = t.workItems().queueOf(tenant, KindOrchestration, o.name)
+		workQueue, err = t.workItems().queueOf(tenant, workqueues.Orchestrations, o.name)
 	case Terminates:
 		if at > t.Now {
 			at = t.Now
 			err = t.Prep(statements.Hasten).Int(at).Int(o.no).Int(at).Exec()
 		}
 		if err == nil {
-			workQueue, err = t.workItems().queueOf(tenant, kindSkipsCode, terminateQueue)
+			workQueue, err = t.workItems().queueOf(tenant, workqueues.SkipsCode, terminateQueue)
 		}
 	}
 	if err != nil {

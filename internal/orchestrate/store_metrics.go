@@ -7,6 +7,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // OpenCount is the number of instances of all tenants in a status.
@@ -54,7 +55,7 @@ func (s *Store) OldestReady(ctx context.Context) (orchestrations []OldestItem, e
 		err = s.Read(ctx, func(c driver.Conn) error {
 			seen = 0
 			now := c.Now()
-			return c.Prep(statements.OldestReady).Int(now).Int(int64(KindOrchestration)).Int(above).Int(queuesPage).Each(func(r driver.Row) error {
+			return c.Prep(statements.OldestReady).Int(now).Int(int64(workqueues.Orchestrations)).Int(above).Int(queuesPage).Each(func(r driver.Row) error {
 				seen++
 				last = r.Int(0)
 				name := r.Text(1)

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -70,14 +71,14 @@ const (
 
 // ClaimOrchestrations waits until an instance is ready and returns up to Max work items.
 func (s *Store) ClaimOrchestrations(ctx context.Context, req ClaimRequest) ([]OrchestrationItem, error) {
-	c, err := s.claimItems(ctx, KindOrchestration, req)
+	c, err := s.claimItems(ctx, workqueues.Orchestrations, req)
 	if err != nil {
 		return nil, err
 	}
 	return c.orchestrations, nil
 }
 
-func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
+func (t workItemTx) takeOrchestrations(p *workqueues.Queue, c *claim, most int) (taken int, err error) {
 	var found []OrchestrationItem
 	var sizes []int64 // of the new events of each; 0 where they are read one after the other
 	sized := int64(0)
@@ -87,7 +88,7 @@ func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken
 	err = t.Prep(statements.Ready).Int(t.Now).Int(sized).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		found = append(found, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
 			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
-			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == kindSkipsCode, now: t.Now})
+			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == workqueues.SkipsCode, now: t.Now})
 		if r.Int(10) != 0 { // its lock ended without a result
 			found[len(found)-1].LostDeliveries++
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // Work items with many lost deliveries are claimed one at a time, so that a poison one does not
@@ -147,7 +148,7 @@ func TestOldestReadyOfManyQueues(t *testing.T) {
 		tenant := tenantOf(t, s, "acme")
 		_, err := db.TransactIn(t.Context(), key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
 			for i := range queuesPage {
-				err := t.Prep("INSERT INTO orchestration_queues (tenant, kind, name) VALUES (?, ?, ?)").Int(tenant).Int(int64(KindOrchestration)).Text(fmt.Sprint("early", i)).Exec()
+				err := t.Prep("INSERT INTO orchestration_queues (tenant, kind, name) VALUES (?, ?, ?)").Int(tenant).Int(int64(workqueues.Orchestrations)).Text(fmt.Sprint("early", i)).Exec()
 				if err != nil {
 					return struct{}{}, err
 				}

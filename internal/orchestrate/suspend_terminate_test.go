@@ -195,7 +195,7 @@ func TestTerminateWaitsForTheItem(t *testing.T) {
 			if lost {
 				lock = time.Millisecond
 			}
-			orchestrations, err := p.store.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Takes: func(_ int64, name string) bool { return name == "held" }})
+			orchestrations, err := p.store.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Taker: takesName("held")})
 			if err != nil || len(orchestrations) != 1 || orchestrations[0].ID != id {
 				t.Fatalf("%+v: %v", orchestrations, err)
 			}

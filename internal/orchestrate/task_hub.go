@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -147,7 +148,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 		return engineError(err)
 	}
 	h.poisonSuspects.Delete(item.ID)
-	taken := ProcessedItem{Kind: KindOrchestration, Name: item.Name, Outcome: ItemStored}
+	taken := ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemStored}
 	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
 		taken.Ended = result.Status
@@ -171,7 +172,7 @@ func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.Workf
 	defer h.release(item.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	taken := ProcessedItem{Kind: KindOrchestration, Name: item.Name, Outcome: ItemAbandoned}
+	taken := ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemAbandoned}
 	err = h.store.AbandonOrchestration(ctx, item, h.backoff(item.Deliveries), lost && !h.stopping())
 	if errors.Is(err, forebay.ErrLockLost) {
 		taken.Outcome, err = ItemLockLost, nil

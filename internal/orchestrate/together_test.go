@@ -27,7 +27,7 @@ func TestJobEndsWithItsExecution(t *testing.T) {
 		for _, end := range ends {
 			name, ctx := end.name, t.Context()
 			tenant := tenantOf(t, s, name)
-			takes := ClaimRequest{Max: 1, Lock: time.Hour, Takes: func(of int64, _ string) bool { return of == tenant }}
+			takes := ClaimRequest{Max: 1, Lock: time.Hour, Taker: takesOf(tenant)}
 			claimed := func() *OrchestrationItem {
 				t.Helper()
 				items, err := s.Orchestrations.ClaimOrchestrations(ctx, takes)
@@ -87,7 +87,7 @@ func TestManyEventsAreReadByThemselves(t *testing.T) {
 	}
 	trips := make(chan int64, 1000)
 	s.DB.OnCommit(func(c db.Commit) { trips <- c.RoundTrips })
-	items, err := s.Orchestrations.ClaimOrchestrations(ctx, ClaimRequest{Max: instances, Lock: time.Hour, Takes: func(int64, string) bool { return true }})
+	items, err := s.Orchestrations.ClaimOrchestrations(ctx, ClaimRequest{Max: instances, Lock: time.Hour, Taker: &takesAny})
 	mustDo(t, err)
 	if len(items) != instances || len(items[0].Arrived) != 1+events {
 		t.Errorf("%d instances were claimed, the first with %d events", len(items), len(items[0].Arrived))

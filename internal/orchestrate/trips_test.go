@@ -59,8 +59,7 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 	serial := 0
 	var events atomic.Int64 // results are made by their callers, all at once
 	its := func(n int) ClaimRequest {
-		mine := tenant
-		return ClaimRequest{Max: n, Lock: time.Hour, Takes: func(tenant int64, _ string) bool { return tenant == mine }}
+		return ClaimRequest{Max: n, Lock: time.Hour, Taker: takesOf(tenant)}
 	}
 	created := func(many int) (ids []string) {
 		for range many {

@@ -1,7 +1,6 @@
 package orchestrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/clockmend"
 	"github.com/forebayhq/forebay/internal/orchestrate/inbox"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -18,39 +18,19 @@ import (
 // messages do. A transaction that makes an item ready wakes the waiting claims, and hands a new
 // activity directly to a waiting claim.
 
-// ItemKind is a kind of work item.
-type ItemKind int
-
-const (
-	KindOrchestration ItemKind = iota
-	KindActivity
-	// kindSkipsCode are orchestration items that run no code: their instance is suspended or
-	// terminated. Every process claims them.
-	kindSkipsCode
-)
-
-// The names of the queues of kindSkipsCode.
+// The names of the queues of workqueues.SkipsCode.
 const (
 	suspendQueue   = "suspend"
 	terminateQueue = "terminate"
 )
 
-// WorkItemQueue is where the work items of one tenant, kind and name wait.
-type WorkItemQueue struct {
-	No     int64
-	Tenant int64
-	Kind   ItemKind
-	Name   string
-}
-
 // ClaimRequest asks for work items.
 type ClaimRequest struct {
 	Max  int           // at least 1
 	Lock time.Duration //
-	// Takes says which names are claimed. Items that need no code are claimed in any case. It is
-	// called within transactions and must be quick. When its answers change, somebody has to
-	// call Reconsider.
-	Takes func(tenant int64, name string) bool
+	// Taker says what is claimed. It is called within transactions. When a worker connects or
+	// leaves, somebody has to call Reconsider.
+	Taker *workqueues.Taker
 	// Room says how many more activities of a tenant are claimed. held and all are what the claim
 	// has got already, of the tenant and in total. It is called only if several tenants have had
 	// activities. nil: there is no bound.
@@ -65,13 +45,10 @@ const neverVisible = inbox.Never
 // waiting claims.
 type participant struct {
 	*db.Writer
-	queues         map[int64]*knownQueue
-	byName         map[WorkItemQueue]*knownQueue // with the number 0
-	withActivities map[int64]bool                // tenants that have had activities
-	waiting        []*claim
-	last           int64 // the number of the queue that was served last
-	stale          bool  // other processes may have made queues
-	onLost         *db.Listener[int]
+	queues  workqueues.Set
+	waiting []*claim
+	stale   bool // other processes may have made queues
+	onLost  *db.Listener[int]
 }
 
 // tx is the part of orchestrations in a transaction.
@@ -81,7 +58,7 @@ type tx struct {
 	queue        *queue.Tx
 	served       []*claim                // by this transaction
 	woken        map[int64]bool          // instances whose items it has made ready
-	queues       map[WorkItemQueue]int64 // numbers of queues that it has read or made
+	queues       map[workqueues.ID]int64 // numbers of queues that it has read or made
 	lostAttempts int                     // attempts whose locks ended without an outcome
 	// What the transaction has changed or created: what was read of it before is not true any more.
 	// The values count the changes, of which there were so many.
@@ -102,17 +79,12 @@ func (t *tx) workItems() workItemTx { return workItemTx{t} }
 // notifyReady tells other processes when an item of a queue becomes ready.
 var notifyReady = db.NewWordKind('o', db.ToAll)
 
-type knownQueue struct {
-	WorkItemQueue
-	due int64 // when an item may be ready
-}
-
 // claim is a request for work items that waits.
 type claim struct {
 	ClaimRequest
 	queue.Waiter
+	by             workqueues.By
 	part           *participant
-	kind           ItemKind
 	orchestrations []OrchestrationItem
 	activities     []ActivityItem
 	reserved       map[int64]int // by tenant: items that are being asked for
@@ -140,18 +112,23 @@ func (c *claim) reserve(tenant int64, n int) {
 	c.reserved[tenant] += n
 }
 
-// room is how many more items of a queue the claim takes.
-func (l *participant) room(c *claim, p *knownQueue) int {
-	if c.Room == nil || len(l.withActivities) < 2 {
+// room is how many more items of a tenant the claim takes.
+func (l *participant) room(c *claim, tenant int64) int {
+	if c.Room == nil || l.queues.TenantsWithActivities() < 2 {
 		return c.room()
 	}
-	held := c.reserved[p.Tenant]
+	held := c.reserved[tenant]
 	for i := range c.activities {
-		if c.activities[i].Tenant == p.Tenant {
+		if c.activities[i].Tenant == tenant {
 			held++
 		}
 	}
-	return min(c.room(), c.Room(p.Tenant, held, c.got()))
+	return min(c.room(), c.Room(tenant, held, c.got()))
+}
+
+// roomFor is room for one claim.
+func (l *participant) roomFor(c *claim) func(tenant int64) int {
+	return func(tenant int64) int { return l.room(c, tenant) }
 }
 
 // serves reports whether the transaction serves the claim. A waiting claim is served from now
@@ -175,12 +152,12 @@ func (c *claim) unserve() {
 }
 
 // claimItems waits for work items of a kind.
-func (s *Store) claimItems(ctx context.Context, kind ItemKind, req ClaimRequest) (*claim, error) {
-	c := &claim{ClaimRequest: req, part: key.In(s.Writer), Waiter: queue.NewWaiter(), kind: kind}
+func (s *Store) claimItems(ctx context.Context, kind workqueues.Kind, req ClaimRequest) (*claim, error) {
+	c := &claim{ClaimRequest: req, part: key.In(s.Writer), Waiter: queue.NewWaiter(), by: workqueues.By{Kind: kind, Taker: req.Taker}}
 	return c, queue.Await(ctx, s.Writer, c, &c.Waiter)
 }
 
-// Reconsider has the waiting claims call Takes again.
+// Reconsider has the waiting claims ask again whose workers are connected.
 func (s *Store) Reconsider(ctx context.Context) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(*tx) (struct{}, error) { return struct{}{}, nil })
 	return err
@@ -190,59 +167,43 @@ func (s *Store) Reconsider(ctx context.Context) error {
 func (l *participant) Load() error {
 	l.stale = false
 	return l.Conn.Prep("SELECT no, tenant, kind, name FROM orchestration_queues").Each(func(r driver.Row) error {
-		l.add(WorkItemQueue{r.Int(0), r.Int(1), ItemKind(r.Int(2)), r.Text(3)})
+		l.queues.Add(r.Int(0), workqueues.ID{Tenant: r.Int(1), Kind: workqueues.Kind(r.Int(2)), Name: r.Text(3)})
 		return nil
 	})
 }
 
-func (l *participant) add(p WorkItemQueue) {
-	if l.queues == nil {
-		l.queues, l.byName, l.withActivities = map[int64]*knownQueue{}, map[WorkItemQueue]*knownQueue{}, map[int64]bool{}
-	}
-	if p.Kind == KindActivity {
-		l.withActivities[p.Tenant] = true
-	}
-	if l.queues[p.No] == nil {
-		known := &knownQueue{WorkItemQueue: p}
-		l.queues[p.No] = known
-		p.No = 0
-		l.byName[p] = known
-	}
-}
-
 // queueOf returns the number of a queue, and makes the queue if there is none.
-func (t workItemTx) queueOf(tenant int64, kind ItemKind, name string) (no int64, err error) {
-	what := WorkItemQueue{0, tenant, kind, name}
-	if p := t.w.byName[what]; p != nil {
-		return p.No, nil
+func (t workItemTx) queueOf(tenant int64, kind workqueues.Kind, name string) (no int64, err error) {
+	id := workqueues.ID{Tenant: tenant, Kind: kind, Name: name}
+	if q := t.w.queues.FindID(id); q != nil {
+		return q.No, nil
 	}
-	if no, ok := t.queues[what]; ok {
+	if no, ok := t.queues[id]; ok {
 		return no, nil
 	}
 	err = t.Alone(func() error {
-		no, err = t.readQueue(what)
+		no, err = t.readQueue(id)
 		return err
 	})
 	return no, err
 }
 
 // readQueue reads a queue that is not known yet, or stores it.
-func (t workItemTx) readQueue(what WorkItemQueue) (no int64, err error) {
-	tenant, kind, name := what.Tenant, what.Kind, what.Name
+func (t workItemTx) readQueue(id workqueues.ID) (no int64, err error) {
 	found, err := t.Prep("SELECT no FROM orchestration_queues WHERE tenant = ? AND kind = ? AND name = ?").
-		Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
+		Int(id.Tenant).Int(int64(id.Kind)).Text(id.Name).One(func(r driver.Row) { no = r.Int(0) })
 	if err == nil && !found {
 		_, err = t.Prep("INSERT INTO orchestration_queues (tenant, kind, name) VALUES (?, ?, ?) RETURNING no").
-			Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
+			Int(id.Tenant).Int(int64(id.Kind)).Text(id.Name).One(func(r driver.Row) { no = r.Int(0) })
 	}
 	if err != nil {
 		return 0, err
 	}
 	if t.queues == nil {
-		t.queues = map[WorkItemQueue]int64{}
+		t.queues = map[workqueues.ID]int64{}
 	}
-	t.queues[what] = no
-	t.After = append(t.After, func() { t.w.add(WorkItemQueue{no, tenant, kind, name}) })
+	t.queues[id] = no
+	t.After = append(t.After, func() { t.w.queues.Add(no, id) })
 	return no, nil
 }
 
@@ -251,8 +212,8 @@ func (t workItemTx) ready(workQueue, at int64) {
 	if at >= neverVisible {
 		return
 	}
-	if p := t.w.queues[workQueue]; p != nil {
-		p.due = min(p.due, at)
+	if q := t.w.queues.Find(workQueue); q != nil {
+		t.w.queues.Sooner(q, at)
 	} // a new queue is due once it is known
 	if t.w.Shared() {
 		t.Notify(notifyReady, workQueue, 0, at)
@@ -261,8 +222,8 @@ func (t workItemTx) ready(workQueue, at int64) {
 
 func (l *participant) Notified(n *db.Notification) {
 	n.Each(notifyReady, func(workQueue, _, at int64) {
-		if p := l.queues[workQueue]; p != nil {
-			p.due = min(p.due, at)
+		if q := l.queues.Find(workQueue); q != nil {
+			l.queues.Sooner(q, at)
 		} else {
 			l.stale = true
 		}
@@ -270,15 +231,8 @@ func (l *participant) Notified(n *db.Notification) {
 }
 
 func (l *participant) MarkAllDue(bool) {
-	l.allDue(0)
+	l.queues.SetAllDue(0)
 	l.stale = l.Shared()
-}
-
-// allDue marks every queue as due at that time.
-func (l *participant) allDue(at int64) {
-	for _, p := range l.queues {
-		p.due = at
-	}
 }
 
 // NextDue is when a waiting claim may be served.
@@ -290,23 +244,12 @@ func (l *participant) NextDue(int64) int64 {
 	if l.stale {
 		return 0
 	}
-	for _, p := range l.queues {
-		if p.due < next && slices.ContainsFunc(l.waiting, func(c *claim) bool { return c.Waits() && l.takes(c, p) }) {
-			next = p.due
+	for _, c := range l.waiting {
+		if c.Waits() {
+			next = min(next, l.queues.NextDue(c.by, l.roomFor(c)))
 		}
 	}
 	return next
-}
-
-// takes reports whether the claim takes items of the queue and has room for some.
-func (l *participant) takes(c *claim, p *knownQueue) bool {
-	switch p.Kind {
-	case c.kind:
-		return c.Takes(p.Tenant, p.Name) && l.room(c, p) > 0
-	case kindSkipsCode:
-		return c.kind == KindOrchestration
-	}
-	return false
 }
 
 // Serve serves the waiting claims.
@@ -322,10 +265,10 @@ func (l *participant) Serve(of *db.Tx) error {
 	}
 	l.waiting = slices.DeleteFunc(l.waiting, (*claim).Gone)
 	// Claims of one kind take from the same queues, one after the other.
-	kinds := []ItemKind{KindOrchestration, KindActivity}
+	kinds := []workqueues.Kind{workqueues.Orchestrations, workqueues.Activities}
 	err := t.Interleave(len(kinds), func(i int) error {
 		for _, c := range l.waiting {
-			if c.kind != kinds[i] {
+			if c.by.Kind != kinds[i] {
 				continue
 			}
 			if err := l.serveClaim(t.workItems(), c); err != nil {
@@ -347,40 +290,21 @@ func (l *participant) Serve(of *db.Tx) error {
 	return nil
 }
 
-// serveClaim fills one claim from the queues that are due: first with an equal share of each,
-// then with what is left.
+// serveClaim fills one claim from the queues that are due.
 func (l *participant) serveClaim(t workItemTx, c *claim) error {
-	var due, empty []*knownQueue
-	for _, p := range l.queues {
-		if p.due <= t.Now && l.takes(c, p) {
-			due = append(due, p)
-		}
-	}
-	if len(due) == 0 || !t.serves(c) {
-		return nil
-	}
-	slices.SortFunc(due, func(a, b *knownQueue) int {
-		if (a.No > l.last) != (b.No > l.last) {
-			return cmp.Compare(b.No, a.No) // queues after the last one come first
-		}
-		return cmp.Compare(a.No, b.No)
-	})
-	for round := 0; c.room() > 0 && len(due) > 0; round++ {
-		share := c.room()
-		if round == 0 || l.Shared() {
-			share = (share + len(due) - 1) / len(due)
-		}
-		if l.Shared() && round >= mostRounds && len(c.orchestrations)+len(c.activities) > 0 {
+	var empty []*workqueues.Queue
+	for round := 0; c.room() > 0; round++ {
+		if l.Shared() && round >= mostRounds && c.got() > 0 {
 			break // the queues stay due
 		}
-		err := t.Interleave(len(due), func(i int) (err error) {
-			due[i], err = t.takeShare(due[i], c, share, &empty)
-			return err
-		})
+		due := l.queues.Due(c.by, t.Now, c.room(), l.roomFor(c))
+		if len(due) == 0 || !t.serves(c) {
+			break
+		}
+		err := t.Interleave(len(due), func(i int) error { return t.takeShare(due[i], c, &empty) })
 		if err != nil {
 			return err
 		}
-		due = slices.DeleteFunc(due, func(p *knownQueue) bool { return p == nil })
 	}
 	return t.noteNextDue(empty)
 }
@@ -388,54 +312,45 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 // mostRounds is how often a claim that has got something asks queues, where that is a round trip.
 const mostRounds = 2
 
-// takeShare takes up to a share of a queue for a claim. It returns nil if the queue has no more
-// for the claim.
-func (t workItemTx) takeShare(p *knownQueue, c *claim, share int, empty *[]*knownQueue) (*knownQueue, error) {
-	if c.room() == 0 {
-		return p, nil
-	}
-	most := min(share, t.w.room(c, p))
+// takeShare takes a share of a queue for a claim.
+func (t workItemTx) takeShare(share workqueues.Share, c *claim, empty *[]*workqueues.Queue) error {
+	most := min(share.Most, t.w.room(c, share.Tenant))
 	if most <= 0 { // it stays due: its tenant may have more once others end
-		return nil, nil
+		return nil
 	}
 	if t.w.Shared() { // other queues are asked before this one has answered
-		c.reserve(p.Tenant, most)
-		defer c.reserve(p.Tenant, -most)
+		c.reserve(share.Tenant, most)
+		defer c.reserve(share.Tenant, -most)
 	}
-	taken, err := t.take(p, c, most)
-	if err != nil {
-		return nil, err
+	taken, err := t.take(share.Queue, c, most)
+	if err == nil && taken < most {
+		t.w.queues.SetDue(share.Queue, neverVisible)
+		*empty = append(*empty, share.Queue)
 	}
-	t.w.last = p.No
-	if taken < most {
-		*empty = append(*empty, p)
-		return nil, nil
-	}
-	return p, nil
+	return err
 }
 
-func (t workItemTx) take(p *knownQueue, c *claim, most int) (taken int, err error) {
-	if c.kind == KindOrchestration {
+func (t workItemTx) take(p *workqueues.Queue, c *claim, most int) (taken int, err error) {
+	if c.by.Kind == workqueues.Orchestrations {
 		return t.takeOrchestrations(p, c, most)
 	}
 	return t.takeActivities(p, c, most)
 }
 
 // noteNextDue notes when queues without ready items are due next.
-func (t workItemTx) noteNextDue(queues []*knownQueue) error {
+func (t workItemTx) noteNextDue(queues []*workqueues.Queue) error {
 	if len(queues) == 0 {
 		return nil
 	}
 	questions := make([]driver.PipelineQuery, len(queues))
 	for i, p := range queues {
 		table := "orchestration_items"
-		if p.Kind == KindActivity {
+		if p.Kind == workqueues.Activities {
 			table = "orchestration_activities"
 		}
-		p.due = neverVisible
 		questions[i] = driver.PipelineQuery{SQL: "SELECT visible_at FROM " + table + " WHERE work_queue = ? AND visible_at > ? ORDER BY visible_at LIMIT 1",
 			Bind:  func(st driver.Statement) driver.Statement { return st.Int(p.No).Int(t.Now) },
-			OnRow: func(r driver.Row) { p.due = min(p.due, r.Int(0)) }}
+			OnRow: func(r driver.Row) { t.w.queues.Sooner(p, r.Int(0)) }}
 	}
 	return t.RunPipeline(questions)
 }
@@ -443,12 +358,12 @@ func (t workItemTx) noteNextDue(queues []*knownQueue) error {
 // claimFor returns a waiting claim that takes a new activity at once; nil: there is none. No
 // other item of the queue may be ready.
 func (t workItemTx) claimFor(workQueue int64) *claim {
-	p := t.w.queues[workQueue]
-	if !t.WithDue || p == nil || p.due <= t.Now {
+	p := t.w.queues.Find(workQueue)
+	if !t.WithDue || p == nil || p.DueBy(t.Now) {
 		return nil
 	}
 	for _, c := range t.w.waiting {
-		if c.room() > 0 && t.w.takes(c, p) && t.serves(c) {
+		if c.by.TakesFrom(p) && t.w.room(c, p.Tenant) > 0 && t.serves(c) {
 			return c
 		}
 	}
@@ -476,7 +391,7 @@ func (l *participant) Invalidate(of *db.Tx, at int64) {
 			c.unserve()
 		}
 	}
-	l.allDue(at)
+	l.queues.SetAllDue(at)
 }
 
 // Refuse answers all waiting claims with an error.

@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -79,7 +80,8 @@ func takeJob(t testing.TB, s *stores.Stores, from string) *jobs.LockedJob {
 }
 
 // anyWork asks for one turn or activity.
-var anyWork = orchestrate.ClaimRequest{Max: 1, Lock: time.Minute, Takes: func(int64, string) bool { return true }}
+var anyWork = orchestrate.ClaimRequest{Max: 1, Lock: time.Minute,
+	Taker: &workqueues.Taker{Takes: func(string) workqueues.Condition { return workqueues.Always }}}
 
 func takeTurn(t testing.TB, s *stores.Stores) *orchestrate.OrchestrationItem {
 	t.Helper()

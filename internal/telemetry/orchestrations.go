@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 func (m *metrics) ofOrchestrations(r *recorder) {
@@ -41,7 +42,7 @@ func (t *Telemetry) Orchestrations() func(orchestrate.ProcessedItem) {
 	}
 	m := t.metrics
 	return func(taken orchestrate.ProcessedItem) {
-		if taken.Kind == orchestrate.KindActivity {
+		if taken.Kind == workqueues.Activities {
 			m.activities.of(functionLabels{taken.Name, taken.Outcome}).add(1)
 			return
 		}

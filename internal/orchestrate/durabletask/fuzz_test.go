@@ -24,6 +24,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
@@ -152,7 +153,7 @@ func startFuzz(f *testing.F) *endpointUnderFuzz {
 		f.Fatal(err)
 	}
 	e.process = &process{Service: orchestrate.New(orchestrate.Options{Store: s.Orchestrations, Remote: true, Observe: func(t orchestrate.ProcessedItem) {
-		if t.Kind == orchestrate.KindOrchestration && t.Name == fuzzed {
+		if t.Kind == workqueues.Orchestrations && t.Name == fuzzed {
 			e.over <- t
 		}
 	}}), store: s}
