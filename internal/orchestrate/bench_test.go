@@ -11,7 +11,39 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
+
+// BenchmarkNamesThatNobodyTakes is an empty transaction beside claims that wait, in a database
+// with so many names of orchestrators of which no process has the code.
+func BenchmarkNamesThatNobodyTakes(b *testing.B) {
+	for _, names := range []int{0, 100_000} {
+		b.Run(fmt.Sprint(names), func(b *testing.B) {
+			s := fixture.Serving(b, db.Options{Path: filepath.Join(b.TempDir(), "forebay.db")})
+			acme := tenantOf(b, s, "acme")
+			_, err := db.TransactIn(b.Context(), key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
+				for i := range names {
+					if _, err := t.workItems().queueOf(acme, workqueues.Orchestrations, fmt.Sprint(i)); err != nil {
+						return struct{}{}, err
+					}
+				}
+				return struct{}{}, nil
+			})
+			mustDo(b, err)
+			ctx, stop := context.WithCancel(b.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				New(Options{Store: s.Orchestrations}).Run(ctx)
+			}()
+			for b.Loop() {
+				mustDo(b, s.Orchestrations.Reconsider(b.Context()))
+			}
+			stop()
+			<-done
+		})
+	}
+}
 
 // BenchmarkFanOut runs 100 instances of 100 activities that do nothing.
 func BenchmarkFanOut(b *testing.B) {

@@ -47,7 +47,8 @@ type participant struct {
 	*db.Writer
 	queues  workqueues.Set
 	waiting []*claim
-	stale   bool // other processes may have made queues
+	stale   bool           // other processes may have made queues that it has not been told of
+	unknown map[int64]bool // numbers of queues that other processes have made
 	onLost  *db.Listener[int]
 }
 
@@ -163,13 +164,38 @@ func (s *Store) Reconsider(ctx context.Context) error {
 	return err
 }
 
+const selectQueues = "SELECT no, tenant, kind, name FROM orchestration_queues"
+
 // Load reads the queues. Each counts as due until a claim finds nothing in it.
 func (l *participant) Load() error {
-	l.stale = false
-	return l.Conn.Prep("SELECT no, tenant, kind, name FROM orchestration_queues").Each(func(r driver.Row) error {
-		l.queues.Add(r.Int(0), workqueues.ID{Tenant: r.Int(1), Kind: workqueues.Kind(r.Int(2)), Name: r.Text(3)})
+	l.stale, l.unknown = false, nil
+	return l.Conn.Prep(selectQueues).Each(func(r driver.Row) error {
+		l.addRow(r)
 		return nil
 	})
+}
+
+func (l *participant) addRow(r driver.Row) {
+	l.queues.Add(r.Int(0), workqueues.ID{Tenant: r.Int(1), Kind: workqueues.Kind(r.Int(2)), Name: r.Text(3)})
+}
+
+// learn reads the queues that other processes have made.
+func (l *participant) learn(t workItemTx) error {
+	if l.stale {
+		return l.Load()
+	}
+	if len(l.unknown) == 0 {
+		return nil
+	}
+	var questions []driver.PipelineQuery
+	for no := range l.unknown {
+		questions = append(questions, driver.PipelineQuery{SQL: selectQueues + " WHERE no = ?", Bind: func(st driver.Statement) driver.Statement { return st.Int(no) }, OnRow: l.addRow})
+	}
+	err := t.RunPipeline(questions)
+	if err == nil {
+		clear(l.unknown)
+	}
+	return err
 }
 
 // queueOf returns the number of a queue, and makes the queue if there is none.
@@ -224,11 +250,19 @@ func (l *participant) Notified(n *db.Notification) {
 	n.Each(notifyReady, func(workQueue, _, at int64) {
 		if q := l.queues.Find(workQueue); q != nil {
 			l.queues.Sooner(q, at)
+		} else if len(l.unknown) < mostUnknown {
+			if l.unknown == nil {
+				l.unknown = map[int64]bool{}
+			}
+			l.unknown[workQueue] = true
 		} else {
 			l.stale = true
 		}
 	})
 }
+
+// mostUnknown is how many queues of other processes are read one by one. Beyond that all are read.
+const mostUnknown = 1000
 
 func (l *participant) MarkAllDue(bool) {
 	l.queues.SetAllDue(0)
@@ -241,7 +275,7 @@ func (l *participant) NextDue(int64) int64 {
 	if len(l.waiting) == 0 {
 		return next
 	}
-	if l.stale {
+	if l.stale || len(l.unknown) > 0 {
 		return 0
 	}
 	for _, c := range l.waiting {
@@ -258,10 +292,8 @@ func (l *participant) Serve(of *db.Tx) error {
 		return nil
 	}
 	t := key.Of(of)
-	if l.stale {
-		if err := l.Load(); err != nil {
-			return err
-		}
+	if err := l.learn(t.workItems()); err != nil {
+		return err
 	}
 	l.waiting = slices.DeleteFunc(l.waiting, (*claim).Gone)
 	// Claims of one kind take from the same queues, one after the other.
@@ -293,7 +325,8 @@ func (l *participant) Serve(of *db.Tx) error {
 // serveClaim fills one claim from the queues that are due.
 func (l *participant) serveClaim(t workItemTx, c *claim) error {
 	var empty []*workqueues.Queue
-	for round := 0; c.room() > 0; round++ {
+	asked := 0
+	for round := 0; c.room() > 0 && asked < mostAsked; round++ {
 		if l.Shared() && round >= mostRounds && c.got() > 0 {
 			break // the queues stay due
 		}
@@ -301,6 +334,7 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 		if len(due) == 0 || !t.serves(c) {
 			break
 		}
+		asked += len(due)
 		err := t.Interleave(len(due), func(i int) error { return t.takeShare(due[i], c, &empty) })
 		if err != nil {
 			return err
@@ -311,6 +345,9 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 
 // mostRounds is how often a claim that has got something asks queues, where that is a round trip.
 const mostRounds = 2
+
+// mostAsked bounds how many queues a claim asks in a transaction. Others wait for it to end.
+const mostAsked = 1000
 
 // takeShare takes a share of a queue for a claim.
 func (t workItemTx) takeShare(share workqueues.Share, c *claim, empty *[]*workqueues.Queue) error {
