@@ -2,7 +2,6 @@ package dashboardtest
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -22,28 +21,7 @@ func (v *Visitor) SetStatus(path string, pairs ...string) Answered {
 // Open opens an absolute address, as a link of another site does, and follows no redirect.
 func (v *Visitor) Open(method, address string, form url.Values) Answered {
 	v.T.Helper()
-	var body io.Reader
-	if form != nil {
-		body = strings.NewReader(form.Encode())
-	}
-	req, err := http.NewRequestWithContext(context.Background(), method, address, body)
-	if err != nil {
-		v.T.Fatal(err)
-	}
-	if form != nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	req.Header.Set("Sec-Fetch-Site", "cross-site")
-	resp, err := v.HTTP.Do(req)
-	if err != nil {
-		v.T.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		v.T.Fatal(err)
-	}
-	return Answered{v.T, method + " " + address, resp.StatusCode, resp.Request.URL.RequestURI(), string(page), resp.Header}
+	return v.request(method+" "+address, method, address, form, "Sec-Fetch-Site", "cross-site")
 }
 
 // Location is where an answer leads, as an absolute address.

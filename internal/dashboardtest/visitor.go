@@ -58,15 +58,20 @@ func (s *Running) Visit(t testing.TB, key string) *Visitor {
 // Do makes a request. path stands below the dashboard.
 func (v *Visitor) Do(method, path string, form url.Values, header ...string) Answered {
 	v.T.Helper()
+	return v.request(method+" "+path, method, v.Base+path, form, append([]string{"Sec-Fetch-Site", "same-origin"}, header...)...)
+}
+
+// request makes a request of an absolute address.
+func (v *Visitor) request(what, method, address string, form url.Values, header ...string) Answered {
+	v.T.Helper()
 	var body io.Reader
 	if form != nil {
 		body = strings.NewReader(form.Encode())
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, v.Base+path, body)
+	req, err := http.NewRequestWithContext(context.Background(), method, address, body)
 	if err != nil {
 		v.T.Fatal(err)
 	}
-	req.Header.Set("Sec-Fetch-Site", "same-origin")
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -82,7 +87,7 @@ func (v *Visitor) Do(method, path string, form url.Values, header ...string) Ans
 	if err != nil {
 		v.T.Fatal(err)
 	}
-	return Answered{v.T, method + " " + path, resp.StatusCode, resp.Request.URL.RequestURI(), string(page), resp.Header}
+	return Answered{v.T, what, resp.StatusCode, resp.Request.URL.RequestURI(), string(page), resp.Header}
 }
 
 // Get opens a page. path stands below the dashboard.

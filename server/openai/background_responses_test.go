@@ -32,7 +32,7 @@ func TestBackgroundResponse(t *testing.T) {
 		if o["status"] != "completed" || servertest.OutputText(o) != "hï there" || o["usage"].(map[string]any)["total_tokens"] != 18.0 {
 			t.Fatalf("%v", o)
 		}
-		_, whole := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		_, whole := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 		events := servertest.ReadStream(t, whole)
 		events.Gapless(t, 0)
 		want := []string{"response.created", "response.queued", "response.in_progress", "response.output_item.added", "response.content_part.added",
@@ -41,7 +41,7 @@ func TestBackgroundResponse(t *testing.T) {
 			t.Fatalf("%s", whole)
 		}
 		for after := range len(want) + 2 {
-			_, part := request(t, s, http.MethodGet, fmt.Sprintf("/v1/responses/%s?stream=true&starting_after=%d", id, after))
+			_, part := servertest.Ask(t, s, http.MethodGet, fmt.Sprintf("/v1/responses/%s?stream=true&starting_after=%d", id, after), "")
 			rest := servertest.ReadStream(t, part)
 			rest.Gapless(t, after+1)
 			if len(rest.Types) != max(0, len(want)-1-after) || !strings.HasSuffix(whole, part) {
@@ -49,10 +49,10 @@ func TestBackgroundResponse(t *testing.T) {
 			}
 		}
 		for _, after := range []string{"x", "9223372036854775807"} {
-			resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true&starting_after="+after)
+			resp, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true&starting_after="+after, "")
 			refusedWith(t, resp, body, http.StatusBadRequest, "invalid_type")
 		}
-		resp, body := request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+		resp, body := servertest.Ask(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel", "")
 		if resp.StatusCode != http.StatusOK || !reflect.DeepEqual(servertest.Object(t, body), o) {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}
@@ -96,13 +96,13 @@ func TestBackgroundResponseIsCancelled(t *testing.T) {
 		<-called
 		streams := make(chan string, 1)
 		go func() {
-			_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+			_, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 			streams <- body
 		}()
 		resp, body := servertest.Post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+id+`"}`)
 		refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_completed")
 		for range 2 {
-			resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+			resp, body = servertest.Ask(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel", "")
 			if o := servertest.Object(t, body); resp.StatusCode != http.StatusOK || o["status"] != "cancelled" {
 				t.Fatalf("%d %s", resp.StatusCode, body)
 			}
@@ -117,7 +117,7 @@ func TestBackgroundResponseIsCancelled(t *testing.T) {
 		}
 		id = created(t, s, `{"model":"chat","input":"hello","background":true}`)["id"].(string)
 		<-called
-		if resp, body := request(t, s, http.MethodDelete, "/v1/responses/"+id); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Ask(t, s, http.MethodDelete, "/v1/responses/"+id, ""); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		<-left
@@ -138,7 +138,7 @@ func TestBackgroundResponseFails(t *testing.T) {
 		if e, _ := o["error"].(map[string]any); o["status"] != "failed" || e["code"] != "invalid_prompt" || !strings.Contains(fmt.Sprint(e["message"]), "no such thing") {
 			t.Fatalf("%v", o)
 		}
-		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		_, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 		events := servertest.ReadStream(t, body)
 		if events.Gapless(t, 0); events.Types[len(events.Types)-1] != "response.failed" {
 			t.Errorf("%s", body)
@@ -170,7 +170,7 @@ func TestBackgroundResponseGoesOn(t *testing.T) {
 		if o["status"] != "completed" || servertest.OutputText(o) != "hï there" || len(o["output"].([]any)) != 1 {
 			t.Fatalf("%v", o)
 		}
-		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		_, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 		events := servertest.ReadStream(t, body)
 		events.Gapless(t, 0)
 		statuses := []string{}
@@ -231,7 +231,7 @@ func TestResponseOfFiles(t *testing.T) {
 		}
 	}
 	// What is kept names the file, and a provider gets it again.
-	_, items := request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items")
+	_, items := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items", "")
 	if !strings.Contains(items, `"file_id":"`+image.ID+`"`) {
 		t.Errorf("%s", items)
 	}
@@ -268,14 +268,14 @@ func TestLargeBackgroundResponse(t *testing.T) {
 		if servertest.OutputText(o) != word+word {
 			t.Fatalf("%d bytes", len(servertest.OutputText(o)))
 		}
-		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		_, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 		if events := servertest.ReadStream(t, body); events.Types[len(events.Types)-1] != "response.completed" {
 			t.Errorf("%v", events.Types)
 		}
 		if n := files(); n < 2 {
 			t.Errorf("%d blobs", n)
 		}
-		if resp, body := request(t, s, http.MethodDelete, "/v1/responses/"+id); resp.StatusCode != http.StatusOK {
+		if resp, body := servertest.Ask(t, s, http.MethodDelete, "/v1/responses/"+id, ""); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		servertest.Eventually(t, time.Minute, func() error {
@@ -314,7 +314,7 @@ func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 	if o := ended(t, s, id); o["status"] != "completed" || len(o["output"].([]any)) != 1 || o["id"] != id || o["background"] != true {
 		t.Fatalf("%v", o)
 	}
-	_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+	_, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 	events := servertest.ReadStream(t, body)
 	events.Gapless(t, 0)
 	var places []any
@@ -357,7 +357,7 @@ func TestEventsOfResponses(t *testing.T) {
 		for _, input := range []string{"hello", "fail", "wait"} {
 			id := created(t, s, `{"model":"chat","background":true,"input":"`+input+`"}`)["id"].(string)
 			if input == "wait" {
-				request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+				servertest.Ask(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel", "")
 			}
 			want[id] = "response." + ended(t, s, id)["status"].(string)
 		}

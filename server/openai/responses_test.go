@@ -158,30 +158,11 @@ func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 	}
 }
 
-// request makes a request without a body.
-func request(t *testing.T, s *server.Server, method, path string) (*http.Response, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr(t.Context()).String()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(answer)
-}
-
 // ended waits until a response has ended and returns it.
 func ended(t *testing.T, s *server.Server, id string) (o map[string]any) {
 	t.Helper()
 	servertest.Eventually(t, 2*time.Minute, func() error {
-		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id)
+		_, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id, "")
 		o = servertest.Object(t, body)
 		if status := o["status"]; status == "queued" || status == "in_progress" {
 			return fmt.Errorf("it is %v", status)
@@ -222,17 +203,17 @@ func TestStoredResponse(t *testing.T) {
 		s, u := startBridging(t, change)
 		first := created(t, s, `{"model":"chat","instructions":"only once","input":[{"role":"user","content":"one"},{"role":"user","content":[{"type":"input_text","text":"two"}]}]}`)
 		id := first["id"].(string)
-		resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?include[]=message.output_text.logprobs")
+		resp, body := servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?include[]=message.output_text.logprobs", "")
 		if again := servertest.Object(t, body); resp.StatusCode != http.StatusOK || !reflect.DeepEqual(again, first) {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
-		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=1")
+		_, body = servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=1", "")
 		page := servertest.Object(t, body)
 		item := page["data"].([]any)[0].(map[string]any)
 		if page["has_more"] != true || page["first_id"] != item["id"] || item["content"].([]any)[0].(map[string]any)["text"] != "two" {
 			t.Fatalf("%s", body)
 		}
-		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?after="+item["id"].(string))
+		_, body = servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?after="+item["id"].(string), "")
 		if page = servertest.Object(t, body); len(page["data"].([]any)) != 1 || page["has_more"] != false {
 			t.Fatalf("%s", body)
 		}
@@ -248,23 +229,23 @@ func TestStoredResponse(t *testing.T) {
 		if got := fmt.Sprint(sent.Messages); got != want {
 			t.Errorf("the provider got %s", got)
 		}
-		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
+		_, body = servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1", "")
 		if listed := servertest.Object(t, body)["data"].([]any)[0]; !reflect.DeepEqual(listed, any(item)) {
 			t.Errorf("a reference is listed as %v, and it means %v", listed, item)
 		}
-		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+		resp, body = servertest.Ask(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel", "")
 		refusedWith(t, resp, body, http.StatusBadRequest, "")
-		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		resp, body = servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true", "")
 		refusedWith(t, resp, body, http.StatusBadRequest, "")
-		resp, body = request(t, s, http.MethodDelete, "/v1/responses/"+id)
+		resp, body = servertest.Ask(t, s, http.MethodDelete, "/v1/responses/"+id, "")
 		if o := servertest.Object(t, body); resp.StatusCode != http.StatusOK || o["deleted"] != true || o["object"] != "response" {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		for method, path := range map[string]string{http.MethodGet: "", http.MethodPost: "/cancel", http.MethodDelete: ""} {
-			resp, body = request(t, s, method, "/v1/responses/"+id+path)
+			resp, body = servertest.Ask(t, s, method, "/v1/responses/"+id+path, "")
 			refusedWith(t, resp, body, http.StatusNotFound, "")
 		}
-		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
+		_, body = servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1", "")
 		if listed := servertest.Object(t, body)["data"].([]any)[0].(map[string]any); listed["type"] != "item_reference" || listed["id"] != item["id"] {
 			t.Errorf("a reference to what is gone is listed as %v", listed)
 		}
@@ -273,7 +254,7 @@ func TestStoredResponse(t *testing.T) {
 			refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_found")
 		}
 		unstored := created(t, s, `{"model":"chat","input":"x","store":false}`)
-		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+unstored["id"].(string))
+		resp, body = servertest.Ask(t, s, http.MethodGet, "/v1/responses/"+unstored["id"].(string), "")
 		refusedWith(t, resp, body, http.StatusNotFound, "")
 	})
 }
