@@ -167,33 +167,44 @@ func (s *Store) Reconsider(ctx context.Context) error {
 const selectQueues = "SELECT no, tenant, kind, name FROM orchestration_queues"
 
 // Load reads the queues. Each counts as due until a claim finds nothing in it.
-func (l *participant) Load() error {
-	l.stale, l.unknown = false, nil
-	return l.Conn.Prep(selectQueues).Each(func(r driver.Row) error {
-		l.addRow(r)
+func (l *participant) Load() error { return l.load(nil) }
+
+func (l *participant) load(without map[workqueues.ID]int64) error {
+	err := l.Conn.Prep(selectQueues).Each(func(r driver.Row) error {
+		l.addRow(r, without)
 		return nil
 	})
+	if err == nil {
+		l.stale, l.unknown = false, nil
+	}
+	return err
 }
 
-func (l *participant) addRow(r driver.Row) {
-	l.queues.Add(r.Int(0), workqueues.ID{Tenant: r.Int(1), Kind: workqueues.Kind(r.Int(2)), Name: r.Text(3)})
+func (l *participant) addRow(r driver.Row, without map[workqueues.ID]int64) {
+	id := workqueues.ID{Tenant: r.Int(1), Kind: workqueues.Kind(r.Int(2)), Name: r.Text(3)}
+	if _, known := without[id]; !known {
+		l.queues.Add(r.Int(0), id)
+	}
 }
 
-// learn reads the queues that other processes have made.
+// learn reads the queues that other processes have made. What the transaction itself has made is
+// known once it is committed: items must never be stored under a number that is not.
 func (l *participant) learn(t workItemTx) error {
 	if l.stale {
-		return l.Load()
+		return l.load(t.queues)
 	}
 	if len(l.unknown) == 0 {
 		return nil
 	}
 	var questions []driver.PipelineQuery
 	for no := range l.unknown {
-		questions = append(questions, driver.PipelineQuery{SQL: selectQueues + " WHERE no = ?", Bind: func(st driver.Statement) driver.Statement { return st.Int(no) }, OnRow: l.addRow})
+		questions = append(questions, driver.PipelineQuery{SQL: selectQueues + " WHERE no = ?",
+			Bind:  func(st driver.Statement) driver.Statement { return st.Int(no) },
+			OnRow: func(r driver.Row) { l.addRow(r, t.queues) }})
 	}
 	err := t.RunPipeline(questions)
 	if err == nil {
-		clear(l.unknown)
+		l.unknown = nil
 	}
 	return err
 }
@@ -327,7 +338,7 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 	var empty []*workqueues.Queue
 	asked := 0
 	for round := 0; c.room() > 0 && asked < mostAsked; round++ {
-		if l.Shared() && round >= mostRounds && c.got() > 0 {
+		if l.Shared() && (round >= mostRounds && c.got() > 0 || round >= mostEmptyRounds) {
 			break // the queues stay due
 		}
 		due := l.queues.Due(c.by, t.Now, c.room(), l.roomFor(c))
@@ -343,11 +354,12 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 	return t.noteNextDue(empty)
 }
 
-// mostRounds is how often a claim that has got something asks queues, where that is a round trip.
-const mostRounds = 2
-
-// mostAsked bounds how many queues a claim asks in a transaction. Others wait for it to end.
-const mostAsked = 1000
+// Bounds of a claim in a transaction, for others wait for that to end. The next one goes on.
+const (
+	mostAsked       = 1000 // queues
+	mostRounds      = 2    // of questions, where each is a round trip, if it has got something
+	mostEmptyRounds = 8    // the same, if it has got nothing
+)
 
 // takeShare takes a share of a queue for a claim.
 func (t workItemTx) takeShare(share workqueues.Share, c *claim, empty *[]*workqueues.Queue) error {

@@ -1,6 +1,6 @@
-// Package workqueues knows the queues of work items, and when each may have one that is ready.
-// What is due is found without a look at the other queues, for a tenant may have used any number
-// of names. No I/O.
+// Package workqueues knows the queues of work items, and when each may have one that is ready. To
+// find what is due takes one look at each tenant that has something due, and none at its other
+// queues: a tenant may have used any number of names. No I/O.
 package workqueues
 
 import "github.com/forebayhq/forebay/internal/orchestrate/inbox"

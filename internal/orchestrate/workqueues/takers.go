@@ -20,7 +20,7 @@ const (
 // Taker says of which names somebody takes items. There should be few takers, and they should
 // last: a Set remembers for each what is due.
 type Taker struct {
-	// Takes is asked when a queue becomes due. It must be quick.
+	// Takes must be quick, and always answer the same for a name.
 	Takes func(name string) Condition
 	// Connected reports whether a worker of the tenant is connected. It must be quick. nil: none
 	// is, ever.
@@ -56,20 +56,32 @@ func (b By) TakesFrom(q *Queue) bool { return b.meets(b.condition(q), q.Tenant) 
 type view struct {
 	By
 	entries map[*Queue]*entry
-	groups  map[group]*entries
+	tenants map[int64]*ofTenant
 }
 
-// group is the queues of a tenant that a taker takes from under one condition.
-type group struct {
-	tenant int64
-	Condition
+// ofTenant is the queues of a tenant in a view.
+type ofTenant struct {
+	tenant            int64
+	always, connected entries // by the condition under which they are taken from
+	asked             int64   // the turn in which one of them was asked last; 0: never
+}
+
+// first is the queue that is due first of those that are taken from now; nil: there is none.
+func (o *ofTenant) first(by By) (first *entry) {
+	if len(o.always) > 0 {
+		first = o.always[0]
+	}
+	if len(o.connected) > 0 && (first == nil || o.connected[0].before(first.Queue)) && by.meets(IfConnected, o.tenant) {
+		first = o.connected[0]
+	}
+	return first
 }
 
 // entry is a queue in a view.
 type entry struct {
 	*Queue
-	group group
-	index int // in its group
+	in    *entries
+	index int
 }
 
 // entries is a heap: the queue that is due first comes first.
@@ -100,7 +112,7 @@ func (e *entries) Pop() any {
 func (s *Set) view(by By) *view {
 	v := s.views[by]
 	if v == nil {
-		v = &view{By: by, entries: map[*Queue]*entry{}, groups: map[group]*entries{}}
+		v = &view{By: by, entries: map[*Queue]*entry{}, tenants: map[int64]*ofTenant{}}
 		if s.views == nil {
 			s.views = map[By]*view{}
 		}
@@ -119,36 +131,38 @@ func (v *view) update(q *Queue) {
 	case e != nil && q.due == inbox.Never:
 		v.remove(e)
 	case e != nil:
-		heap.Fix(v.groups[e.group], e.index)
+		heap.Fix(e.in, e.index)
 	case q.due != inbox.Never:
 		c := v.condition(q)
 		if c == Never {
 			return
 		}
-		e = &entry{Queue: q, group: group{q.Tenant, c}}
-		if v.groups[e.group] == nil {
-			v.groups[e.group] = &entries{}
+		o := v.tenants[q.Tenant]
+		if o == nil {
+			o = &ofTenant{tenant: q.Tenant}
+			v.tenants[q.Tenant] = o
 		}
-		heap.Push(v.groups[e.group], e)
+		e = &entry{Queue: q, in: &o.always}
+		if c == IfConnected {
+			e.in = &o.connected
+		}
+		heap.Push(e.in, e)
 		v.entries[q] = e
 	}
 }
 
 func (v *view) remove(e *entry) {
-	heap.Remove(v.groups[e.group], e.index)
+	heap.Remove(e.in, e.index)
 	delete(v.entries, e.Queue)
-	if len(*v.groups[e.group]) == 0 {
-		delete(v.groups, e.group)
-	}
 }
 
 // NextDue is when the taker may find an item; inbox.Never: nothing is known to become ready. room
 // is how many items of a tenant it has room for.
 func (s *Set) NextDue(by By, room func(tenant int64) int) int64 {
 	next := int64(inbox.Never)
-	for g, queues := range s.view(by).groups {
-		if first := (*queues)[0].due; first < next && by.meets(g.Condition, g.tenant) && room(g.tenant) > 0 {
-			next = first
+	for tenant, o := range s.view(by).tenants {
+		if first := o.first(by); first != nil && first.due < next && room(tenant) > 0 {
+			next = first.due
 		}
 	}
 	return next
@@ -159,29 +173,31 @@ type Share struct {
 	*Queue
 	Most int // at least 1
 	// later is in which of four passes it goes behind all others that are due: after those of
-	// whose group, or of which among its group, one less is asked.
+	// whose tenant, or of which among its tenant's, one less is asked.
 	later int
 }
 
-// Due says how many items to ask of which queues that are due, for most items in all. The groups
-// share that equally, as far as there is room for their tenants, and so do the queues of a group.
-// Whoever is left out, or asked for less, goes first the next time.
+// Due says how many items to ask of which queues that are due, for most items in all. The tenants
+// share that equally, as far as there is room for them, and so do the queues of a tenant. Whoever
+// is left out, or asked for less, goes first the next time.
 func (s *Set) Due(by By, now int64, most int, room func(tenant int64) int) (shares []Share) {
 	v := s.view(by)
-	var due []*entry // the first of each group
-	for g, queues := range v.groups {
-		if first := (*queues)[0]; first.due <= now && by.meets(g.Condition, g.tenant) && room(g.tenant) > 0 {
-			due = append(due, first)
+	var due []*ofTenant
+	for tenant, o := range v.tenants {
+		if first := o.first(by); first != nil && first.due <= now && room(tenant) > 0 {
+			due = append(due, o)
 		}
 	}
-	slices.SortFunc(due, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.turn, b.turn)) })
+	slices.SortFunc(due, func(a, b *ofTenant) int {
+		return cmp.Or(cmp.Compare(a.asked, b.asked), cmp.Compare(a.tenant, b.tenant))
+	})
 	due = due[:min(len(due), most)]
-	for i, first := range due {
-		ofGroup, more := part(most, len(due), i)
-		ofGroup = min(ofGroup, room(first.group.tenant))
-		queues := v.firstOf(first.group, now, ofGroup)
+	for i, o := range due {
+		ofTenant, more := part(most, len(due), i)
+		ofTenant = min(ofTenant, room(o.tenant))
+		queues := v.take(o, now, ofTenant)
 		for k, q := range queues {
-			n, later := part(ofGroup, len(queues), k)
+			n, later := part(ofTenant, len(queues), k)
 			shares = append(shares, Share{q, n, 2*more + later})
 		}
 	}
@@ -189,6 +205,7 @@ func (s *Set) Due(by By, now int64, most int, room func(tenant int64) int) (shar
 		for _, share := range shares {
 			if share.later == pass {
 				s.SetDue(share.Queue, now)
+				v.tenants[share.Tenant].asked = s.turn
 			}
 		}
 	}
@@ -204,10 +221,13 @@ func part(n, among, index int) (of, one int) {
 	return n/among + one, one
 }
 
-// firstOf takes up to so many queues that are due out of a group, the first ones first.
-func (v *view) firstOf(g group, now int64, most int) (queues []*Queue) {
-	for len(queues) < most && v.groups[g] != nil && (*v.groups[g])[0].due <= now {
-		first := (*v.groups[g])[0]
+// take removes up to so many queues of a tenant that are due, the first ones first.
+func (v *view) take(o *ofTenant, now int64, most int) (queues []*Queue) {
+	for len(queues) < most {
+		first := o.first(v.By)
+		if first == nil || first.due > now {
+			break
+		}
 		v.remove(first)
 		queues = append(queues, first.Queue)
 	}

@@ -112,6 +112,8 @@ func TestEachHasItsTurn(t *testing.T) {
 		{[]int{1, 1, 1}, 1, 9, []int{3, 3, 3}},
 		{[]int{4, 2}, 2, 8, []int{2, 4}},
 		{[]int{3}, 4, 9, []int{12}},
+		{[]int{10, 1, 1}, 1, 30, []int{1, 10, 10}},
+		{[]int{10, 1, 1}, 2, 30, []int{2, 20, 20}},
 	} {
 		var s Set
 		by := By{Activities, takes(&[]int64{0, 1, 2})}
@@ -131,6 +133,25 @@ func TestEachHasItsTurn(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// New names of a tenant do not go ahead of another tenant, nor do names that it has the code of
+// count as another tenant's.
+func TestNewNamesWaitTheirTurn(t *testing.T) {
+	var s Set
+	by := By{Activities, takes(&[]int64{1, 2}, "here", "there")}
+	s.addAll(1, "here", "elsewhere")
+	s.addAll(2, "mine")
+	got := map[int64]int{}
+	for i := range 100 {
+		s.addAll(1, fmt.Sprint(i))
+		for _, share := range s.Due(by, 7, 1, plenty) {
+			got[share.Tenant]++
+		}
+	}
+	if got[1] != 50 || got[2] != 50 {
+		t.Error(got)
 	}
 }
 
