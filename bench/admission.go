@@ -76,8 +76,8 @@ func admissionLife(ctx context.Context, b *bench, on engine, admitted bool, jobs
 	}
 	s, err := e.live(ctx, jobs)
 	if stopErr := e.stopBefore(func() error {
-		if pg, ok := on.(*postgresEngine); ok && err == nil {
-			return pg.stateTraffic(ctx, e.place.database, jobs, s)
+		if _, ok := on.(*postgresEngine); ok && err == nil {
+			return stateTraffic(ctx, e.place.database, jobs, s)
 		}
 		return nil
 	}); err == nil {
@@ -87,7 +87,7 @@ func admissionLife(ctx context.Context, b *bench, on engine, admitted bool, jobs
 }
 
 // stateTraffic adds how often the states of deployments were read and written for each job.
-func (e *postgresEngine) stateTraffic(ctx context.Context, database string, jobs int, s sample) error {
+func stateTraffic(ctx context.Context, database string, jobs int, s sample) error {
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func backlogOnPostgres(ctx context.Context, b *bench) (table, error) {
 	peers := []peer{{"Forebay", openForebay}}
 	if b.peers {
 		peers = append(peers, peer{"River", func(ctx context.Context, b *bench, _ engine) (loaded, error) {
-			d, err := pg.riverPostgres(ctx, riverTuned)
+			d, err := riverPostgres(ctx, pg, riverTuned)
 			return &loadedRiver{d, b, pg}, err
 		}})
 	}
@@ -181,7 +181,7 @@ func (l *loadedRiver) fill(ctx context.Context, how string, waiting int) error {
 	if err != nil {
 		return err
 	}
-	small := riverArgs{Payload: riverText[:waitingBytes]}
+	small := riverArgs{Payload: text[:waitingBytes]}
 	tomorrow := time.Now().Add(24 * time.Hour)
 	const batch = 5000
 	for left := waiting; left > 0; left -= batch {
@@ -189,7 +189,7 @@ func (l *loadedRiver) fill(ctx context.Context, how string, waiting int) error {
 		for i := range jobs {
 			switch {
 			case how == inLine:
-				jobs[i] = river.InsertManyParams{Args: riverArgs{Payload: riverText}}
+				jobs[i] = river.InsertManyParams{Args: riverArgs{Payload: text}}
 			case i%2 == 0:
 				jobs[i] = river.InsertManyParams{Args: small, InsertOpts: &river.InsertOpts{ScheduledAt: tomorrow}}
 			default:

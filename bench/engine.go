@@ -78,6 +78,14 @@ func (b *bench) postgres(ctx context.Context) (*postgresEngine, error) {
 	return b.pg, b.pg.checkDurable(ctx)
 }
 
+// close stops the server, if it was needed.
+func (b *bench) close() error {
+	if b.pg == nil {
+		return nil
+	}
+	return b.pg.cluster.Close()
+}
+
 // checkDurable makes sure that the settings took effect.
 func (e *postgresEngine) checkDurable(ctx context.Context) error {
 	return e.query(ctx, func(conn *pgx.Conn) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
 )
 
 const (
@@ -94,6 +95,16 @@ func startServiceOn(ctx context.Context, b *bench, role string, how behaviour, a
 		return nil, err
 	}
 	return s, nil
+}
+
+// startServiceFor starts a server whose model has these deployments, and its queue these settings.
+func startServiceFor(ctx context.Context, at place, queue server.Queue, deployments ...server.Deployment) (*service, error) {
+	c, err := startChild(ctx, childSpec{Role: "forebay", Database: at.database, Blobs: filepath.Join(at.dir, "blobs"), Deployments: deployments,
+		Queue: queue})
+	if err != nil {
+		return nil, err
+	}
+	return &service{child: c, client: newClient(), release: func() error { return nil }}, nil
 }
 
 func (s *service) close() error {
@@ -185,7 +196,7 @@ func forebayRate(ctx context.Context, b *bench, jobs int, bulk bool) (s sample, 
 	if err := f.recorded(ctx, warmUp); err != nil {
 		return nil, err
 	}
-	s, err = f.timed(jobs, func() (took []time.Duration, err error) {
+	s, err = timed(f, jobs, func() (took []time.Duration, err error) {
 		if bulk {
 			err = f.submitBulk(ctx, jobs)
 		} else {
@@ -206,11 +217,11 @@ func bareRate(ctx context.Context, jobs int) (s sample, err error) {
 	if _, err := produce(warmUp, call); err != nil {
 		return nil, err
 	}
-	return bare.timed(jobs, func() ([]time.Duration, error) { return produce(jobs, call) })
+	return timed(bare, jobs, func() ([]time.Duration, error) { return produce(jobs, call) })
 }
 
 // timed measures what the service takes to do f for so many jobs.
-func (s *service) timed(jobs int, f func() ([]time.Duration, error)) (sample, error) {
+func timed(s *service, jobs int, f func() ([]time.Duration, error)) (sample, error) {
 	before, err := usageOf(s.pid)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ process went to sleep again; a process that does not wake runs no statement.`, s
 	}
 	defer func() { err = errors.Join(err, yardstick.stop()) }()
 	const jobs = 1000
-	err = t.watch([]string{"Forebay, running the 1,000 jobs"}, []*child{f.child}, func() error {
+	err = watchProcesses(&t, []string{"Forebay, running the 1,000 jobs"}, []*child{f.child}, func() error {
 		_, err := produce(jobs, func() error { return f.submit(ctx) })
 		return errors.Join(err, f.recorded(ctx, jobs))
 	})
@@ -37,7 +37,7 @@ process went to sleep again; a process that does not wake runs no statement.`, s
 	}
 	f.CloseIdleConnections()
 	time.Sleep(2 * time.Second)
-	err = t.watch([]string{"Forebay, idle", "an idle Go process"}, []*child{f.child, yardstick}, func() error {
+	err = watchProcesses(&t, []string{"Forebay, idle", "an idle Go process"}, []*child{f.child, yardstick}, func() error {
 		select {
 		case <-time.After(span):
 			return nil
@@ -49,8 +49,8 @@ process went to sleep again; a process that does not wake runs no statement.`, s
 	return t, err
 }
 
-// watch adds a row for each process with what it does while f runs.
-func (t *table) watch(names []string, processes []*child, f func() error) (err error) {
+// watchProcesses adds a row for each process with what it does while f runs.
+func watchProcesses(t *table, names []string, processes []*child, f func() error) (err error) {
 	before := make([]usage, len(processes))
 	begun := time.Now()
 	for i, p := range processes {

@@ -39,9 +39,9 @@ submit and of the claim, after half a second that is not counted. River on SQLit
 		{"Forebay on PostgreSQL", func(ctx context.Context) (sample, error) { return forebayLatency(ctx, b, pg, jobs) }},
 	}
 	if b.peers {
-		river := func(ctx context.Context) (riverDatabase[pgx.Tx], error) { return pg.riverPostgres(ctx, riverTuned) }
+		river := func(ctx context.Context) (riverDatabase[pgx.Tx], error) { return riverPostgres(ctx, pg, riverTuned) }
 		contenders = append(contenders,
-			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, b.riverSQLite, jobs) }},
+			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLatency(ctx, riverSQLite(b), jobs) }},
 			contender{"River on PostgreSQL", func(ctx context.Context) (sample, error) { return riverLatency(ctx, river, jobs) }},
 			contender{"the disk", func(ctx context.Context) (sample, error) { return diskLatency(ctx, b, jobs) }})
 	}

@@ -39,7 +39,9 @@ WAL mode with synchronous=FULL. Disk: one writer appends 4 KiB and fsyncs, again
 	}}}
 	if b.peers {
 		contenders = append(contenders,
-			contender{"River on SQLite", func(ctx context.Context) (sample, error) { return riverLife(ctx, b, b.riverSQLite, b.size(4000, 2000)) }},
+			contender{"River on SQLite", func(ctx context.Context) (sample, error) {
+				return riverLife(ctx, b, riverSQLite(b), b.size(4000, 2000))
+			}},
 			contender{"the disk", func(ctx context.Context) (sample, error) { return diskRate(b.dir, time.Second) }})
 	}
 	if err := t.takeTurns(ctx, b.rounds, contenders...); err != nil {
@@ -168,6 +170,9 @@ func (g *gate) pass(ctx context.Context) error {
 
 // payload is 1 KiB of JSON: a string.
 var payload = json.RawMessage(`"` + strings.Repeat("The tide table of the harbour. ", 34)[:payloadBytes-2] + `"`)
+
+// text is the payload without its quotation marks: the body of a message, and what River's jobs carry.
+var text = string(payload[1 : len(payload)-1])
 
 // lives counts the jobs of one round as their functions run.
 type lives struct {

@@ -135,11 +135,7 @@ func run() (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	defer func() {
-		if b.pg != nil {
-			err = errors.Join(err, b.pg.cluster.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, b.close()) }()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 

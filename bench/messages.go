@@ -47,9 +47,6 @@ func startMessaging(ctx context.Context, on engine) (*messaging, error) {
 
 func (m *messaging) stop() error { return errors.Join(m.store.DB.Close(), m.place.release()) }
 
-// text is the body of a message: 1 KiB.
-var text = riverText
-
 // engines are what messages are measured on.
 func engines(ctx context.Context, b *bench) (map[string]engine, error) {
 	pg, err := b.postgres(ctx)

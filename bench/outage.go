@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/server"
 )
 
 const (
@@ -77,7 +78,7 @@ func (r *outageRun) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.server, err = startServing(ctx, at, 256, r.simulator.configured(r.quotas[0]), r.simulator.configured(r.quotas[1])); err != nil {
+	if r.server, err = startServiceFor(ctx, at, server.Queue{Concurrency: 256}, r.simulator.configured(r.quotas[0]), r.simulator.configured(r.quotas[1])); err != nil {
 		return errors.Join(err, at.release())
 	}
 	r.server.release = at.release

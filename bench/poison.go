@@ -139,9 +139,8 @@ func (c *poisonCell) measure(ctx context.Context, b *bench) (measured sample, er
 		deployments = append(deployments, server.Deployment{Name: fmt.Sprintf("d%d", i), Provider: server.ProviderOpenAI,
 			Endpoint: model.URL(), Model: "m", IdleTimeout: poisonSilence})
 	}
-	s := &service{client: newClient(), release: func() error { return nil }}
-	s.child, err = startChild(ctx, childSpec{Role: "forebay", Database: at.database, Blobs: at.dir + "/blobs", Deployments: deployments,
-		Queue: server.Queue{Concurrency: poisonPlaces, Retry: server.Retry{First: time.Second, Max: 10 * time.Second, Attempts: poisonAttempts}}})
+	queue := server.Queue{Concurrency: poisonPlaces, Retry: server.Retry{First: time.Second, Max: 10 * time.Second, Attempts: poisonAttempts}}
+	s, err := startServiceFor(ctx, at, queue, deployments...)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ process and of PostgreSQL's together.`, riverVersion, riverTuned.conns, riverWid
 	contenders := []contender{{ours, forebay(workers)}, {oursDouble, forebay(double)}}
 	if b.peers {
 		river := func(tuning riverTuning) func(context.Context) (sample, error) {
-			open := func(ctx context.Context) (riverDatabase[pgx.Tx], error) { return pg.riverPostgres(ctx, tuning) }
+			open := func(ctx context.Context) (riverDatabase[pgx.Tx], error) { return riverPostgres(ctx, pg, tuning) }
 			return func(ctx context.Context) (sample, error) { return riverLife(ctx, b, open, b.size(8000, 4000)) }
 		}
 		contenders = append(contenders, contender{tuned, river(riverTuned)}, contender{tunedDouble, river(riverDouble)}, contender{wide, river(riverWide)})

@@ -55,7 +55,7 @@ CPU is that of the three together and, of it, PostgreSQL's, which has its own ba
 		}
 	}
 	watch := func(name string, f, settle func() error) error {
-		s, err := pg.watch(ctx, place.database, servers, f, settle)
+		s, err := watchServers(ctx, pg, place.database, servers, f, settle)
 		t.rows = append(t.rows, row{name, []sample{s}})
 		return err
 	}
@@ -77,8 +77,8 @@ CPU is that of the three together and, of it, PostgreSQL's, which has its own ba
 	return t, nil
 }
 
-// watch says what the servers ask of the database while f runs. The database knows after settle.
-func (e *postgresEngine) watch(ctx context.Context, database string, servers []*service, f, settle func() error) (sample, error) {
+// watchServers says what the servers ask of the database while f runs. The database knows after settle.
+func watchServers(ctx context.Context, pg *postgresEngine, database string, servers []*service, f, settle func() error) (sample, error) {
 	cpu := func() (own, engine time.Duration, err error) {
 		for _, s := range servers {
 			u, err := usageOf(s.pid)
@@ -87,9 +87,9 @@ func (e *postgresEngine) watch(ctx context.Context, database string, servers []*
 			}
 			own += u.cpu
 		}
-		return own, e.cpu(), nil
+		return own, pg.cpu(), nil
 	}
-	transactions, err := e.transactions(ctx, database)
+	transactions, err := transactionsOf(ctx, pg, database)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (e *postgresEngine) watch(ctx context.Context, database string, servers []*
 	if err := settle(); err != nil {
 		return nil, err
 	}
-	after, err := e.transactions(ctx, database)
+	after, err := transactionsOf(ctx, pg, database)
 	own, engine = ownAfter-own, engineAfter-engine
 	return sample{
 		"transactions/s":   (after - transactions) / seconds,
@@ -118,14 +118,14 @@ func (e *postgresEngine) watch(ctx context.Context, database string, servers []*
 	}, err
 }
 
-// transactions is how many transactions the database has seen. It asks from another database, so
+// transactionsOf is how many transactions the database has seen. It asks from another database, so
 // that the question is not counted.
-func (e *postgresEngine) transactions(ctx context.Context, database string) (n float64, err error) {
+func transactionsOf(ctx context.Context, pg *postgresEngine, database string) (n float64, err error) {
 	config, err := pgx.ParseConfig(database)
 	if err != nil {
 		return 0, err
 	}
-	err = e.query(ctx, func(conn *pgx.Conn) error {
+	err = pg.query(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1", config.Database).Scan(&n)
 	})
 	return n, err

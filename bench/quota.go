@@ -183,25 +183,16 @@ func (r *quotaRun) start(ctx context.Context, q simulatedQuota) (services []*ser
 	if err != nil {
 		return nil, err
 	}
-	first, err := startServing(ctx, at, workers, r.simulator.configured(q))
+	first, err := startServiceFor(ctx, at, server.Queue{Concurrency: workers}, r.simulator.configured(q))
 	if err != nil {
 		return nil, errors.Join(err, at.release())
 	}
 	first.release = at.release // it closes last
-	second, err := startServing(ctx, at, workers, r.simulator.configured(q))
+	second, err := startServiceFor(ctx, at, server.Queue{Concurrency: workers}, r.simulator.configured(q))
 	if err != nil {
 		return []*service{first}, err
 	}
 	return []*service{second, first}, nil
-}
-
-// startServing starts a server with so many places whose model has these deployments.
-func startServing(ctx context.Context, at place, places int, deployments ...server.Deployment) (*service, error) {
-	s := &service{client: newClient(), model: nil, release: func() error { return nil }}
-	var err error
-	s.child, err = startChild(ctx, childSpec{Role: "forebay", Database: at.database, Blobs: at.dir + "/blobs", Deployments: deployments,
-		Queue: server.Queue{Concurrency: places}})
-	return s, err
 }
 
 // forebay submits the jobs to one server and waits until none is live.

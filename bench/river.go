@@ -31,9 +31,6 @@ type riverArgs struct {
 
 func (riverArgs) Kind() string { return "life" }
 
-// riverText is the payload as River takes it.
-var riverText = string(payload[1 : len(payload)-1])
-
 type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
 	work func(context.Context, riverArgs) error
@@ -66,26 +63,28 @@ func (d riverDatabase[T]) migrated(ctx context.Context) (riverDatabase[T], error
 
 var riverLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 
-// riverSQLite opens a SQLite database as durable as Forebay's. An insert through the same client
-// wakes River in any case, and faster polling slows it down.
-func (b *bench) riverSQLite(ctx context.Context) (d riverDatabase[*sql.Tx], err error) {
-	dir, err := os.MkdirTemp(b.dir, "river-")
-	if err != nil {
-		return d, err
+// riverSQLite returns what opens a SQLite database as durable as Forebay's. An insert through the
+// same client wakes River in any case, and faster polling slows it down.
+func riverSQLite(b *bench) func(context.Context) (riverDatabase[*sql.Tx], error) {
+	return func(ctx context.Context) (d riverDatabase[*sql.Tx], err error) {
+		dir, err := os.MkdirTemp(b.dir, "river-")
+		if err != nil {
+			return d, err
+		}
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "river.db")+
+			"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)")
+		if err != nil {
+			return d, err
+		}
+		db.SetMaxOpenConns(1) // as River's documentation asks
+		if err := checkDurable(db); err != nil {
+			return d, err
+		}
+		return riverDatabase[*sql.Tx]{
+			driver: riversqlite.New(db), on: b.sqlite(), producers: workers, workers: workers, poll: 50 * time.Millisecond,
+			release: func() error { return errors.Join(db.Close(), os.RemoveAll(dir)) },
+		}.migrated(ctx)
 	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "river.db")+
-		"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)")
-	if err != nil {
-		return d, err
-	}
-	db.SetMaxOpenConns(1) // as River's documentation asks
-	if err := checkDurable(db); err != nil {
-		return d, err
-	}
-	return riverDatabase[*sql.Tx]{
-		driver: riversqlite.New(db), on: b.sqlite(), producers: workers, workers: workers, poll: 50 * time.Millisecond,
-		release: func() error { return errors.Join(db.Close(), os.RemoveAll(dir)) },
-	}.migrated(ctx)
 }
 
 // checkDurable makes sure that the settings in the database's address took effect.
@@ -112,8 +111,8 @@ type riverTuning struct {
 }
 
 // riverPostgres opens a database on the engine's server.
-func (e *postgresEngine) riverPostgres(ctx context.Context, tuning riverTuning) (d riverDatabase[pgx.Tx], err error) {
-	place, err := e.place(ctx)
+func riverPostgres(ctx context.Context, pg *postgresEngine, tuning riverTuning) (d riverDatabase[pgx.Tx], err error) {
+	place, err := pg.place(ctx)
 	if err != nil {
 		return d, err
 	}
@@ -127,7 +126,7 @@ func (e *postgresEngine) riverPostgres(ctx context.Context, tuning riverTuning) 
 		return d, err
 	}
 	return riverDatabase[pgx.Tx]{
-		driver: riverpgxv5.New(pool), on: e, address: place.database, producers: tuning.producers, workers: tuning.workers, poll: tuning.poll,
+		driver: riverpgxv5.New(pool), on: pg, address: place.database, producers: tuning.producers, workers: tuning.workers, poll: tuning.poll,
 		release: func() error {
 			pool.Close()
 			return place.release()
@@ -175,7 +174,7 @@ func (d riverDatabase[T]) live(ctx context.Context, b *bench, jobs int) (s sampl
 		if g.pass(ctx) != nil {
 			return river.JobSnooze(0) // the round is over: the job waits for the next one
 		}
-		return river.RecordOutput(ctx, riverText)
+		return river.RecordOutput(ctx, text)
 	})
 	if err != nil {
 		return nil, err
@@ -187,7 +186,7 @@ func (d riverDatabase[T]) live(ctx context.Context, b *bench, jobs int) (s sampl
 	m := startMeter(b.dir, d.on)
 	g.open(jobs)
 	enqueue, err := produceFrom(d.producers, jobs, func() error {
-		_, err := c.Insert(ctx, riverArgs{Payload: riverText}, nil)
+		_, err := c.Insert(ctx, riverArgs{Payload: text}, nil)
 		return err
 	})
 	if err != nil {

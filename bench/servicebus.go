@@ -17,6 +17,7 @@ import (
 const (
 	manyLinks    = 32
 	underWay     = 100 // messages that a link has under way at once, of each direction
+	lockSeconds  = 300 // of a message, so that nothing is redelivered
 	latencyQueue = "latency"
 	sendP50      = "p50 ms"
 	sendP99      = "p99 ms"
@@ -77,10 +78,10 @@ whole way, with %d links. Those with a log or a table do nothing but append mess
 	if onlyContenders != "" {
 		return t, nil
 	}
-	if err := t.idleConnections(ctx, b); err != nil {
+	if err := idleConnections(ctx, b, &t); err != nil {
 		return t, fmt.Errorf("idle connections: %w", err)
 	}
-	if err := t.manySessions(ctx, b); err != nil {
+	if err := manySessions(ctx, b, &t); err != nil {
 		return t, fmt.Errorf("sessions: %w", err)
 	}
 	return t, nil

@@ -43,7 +43,7 @@ func (s *busServer) close() error { return errors.Join(s.child.stop(), s.release
 
 // makes makes a queue whose locks do not end in the middle of a measurement.
 func (s *busServer) makes(ctx context.Context, queue string) error {
-	_, err := s.PutMessageQueue(ctx, queue, forebay.MessageQueueSettings{LockSeconds: messageLock})
+	_, err := s.PutMessageQueue(ctx, queue, forebay.MessageQueueSettings{LockSeconds: lockSeconds})
 	return err
 }
 

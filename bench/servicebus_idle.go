@@ -17,7 +17,7 @@ import (
 )
 
 // idleConnections measures what connections cost a server whose receivers wait.
-func (t *table) idleConnections(ctx context.Context, b *bench) (err error) {
+func idleConnections(ctx context.Context, b *bench, t *table) (err error) {
 	const connections = 1000
 	span := time.Duration(b.size(60, 20)) * time.Second
 	s, err := startBusServer(ctx, b)
@@ -81,14 +81,14 @@ func (t *table) idleConnections(ctx context.Context, b *bench) (err error) {
 
 // manySessions measures receiving from many small sessions. A client of azservicebus negotiates
 // the claims of one link at a time, so several clients show what the server can do.
-func (t *table) manySessions(ctx context.Context, b *bench) (err error) {
+func manySessions(ctx context.Context, b *bench, t *table) (err error) {
 	s, err := startBusServer(ctx, b)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	for _, clients := range []int{1, 8} {
-		if err := t.sessionsOf(ctx, s, clients, b.size(10_000, 2000)); err != nil {
+		if err := sessionsOf(ctx, s, t, clients, b.size(10_000, 2000)); err != nil {
 			return fmt.Errorf("%d clients: %w", clients, err)
 		}
 	}
@@ -96,9 +96,9 @@ func (t *table) manySessions(ctx context.Context, b *bench) (err error) {
 }
 
 // sessionsOf fills a queue with sessions, and receives them by so many clients.
-func (t *table) sessionsOf(ctx context.Context, s *busServer, clients, sessions int) (err error) {
+func sessionsOf(ctx context.Context, s *busServer, t *table, clients, sessions int) (err error) {
 	queue, required := fmt.Sprintf("sessions-%d", clients), true
-	if _, err := s.PutMessageQueue(ctx, queue, forebay.MessageQueueSettings{RequiresSession: &required, LockSeconds: messageLock}); err != nil {
+	if _, err := s.PutMessageQueue(ctx, queue, forebay.MessageQueueSettings{RequiresSession: &required, LockSeconds: lockSeconds}); err != nil {
 		return err
 	}
 	c := make([]sdkClient, clients)

@@ -98,7 +98,7 @@ func (c natsConn) makes(ctx context.Context, queue string) error {
 		return err
 	}
 	_, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: queue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: messageLock * time.Second, MaxAckPending: 2 * manyLinks * underWay,
+		Durable: queue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: lockSeconds * time.Second, MaxAckPending: 2 * manyLinks * underWay,
 	})
 	return err
 }

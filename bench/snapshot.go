@@ -34,7 +34,7 @@ and leaves it open all the time. Counted are the jobs of the second half, when m
 				return nil, err
 			}
 			if open {
-				release, err := pg.hold(ctx, e.place.database)
+				release, err := hold(ctx, e.place.database)
 				if err != nil {
 					return nil, errors.Join(err, e.stop())
 				}
@@ -52,7 +52,7 @@ and leaves it open all the time. Counted are the jobs of the second half, when m
 }
 
 // hold opens a transaction that has seen every table, and leaves it open until release.
-func (e *postgresEngine) hold(ctx context.Context, database string) (release func() error, err error) {
+func hold(ctx context.Context, database string) (release func() error, err error) {
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return nil, err
