@@ -95,7 +95,7 @@ func stateTraffic(ctx context.Context, database string, jobs int, s measure.Samp
 		return err
 	}
 	var reads, writes float64
-	err = conn.QueryRow(ctx, `SELECT seq_scan + coalesce(idx_scan, 0), n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE relname = 'deployments'`).Scan(&reads, &writes)
+	err = conn.QueryRow(ctx, `SELECT seq_scan + coalesce(idx_scan, 0), n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE relname = 'deployment_states'`).Scan(&reads, &writes)
 	s["state reads/job"], s["state writes/job"] = (reads-writes)/float64(jobs), writes/float64(jobs)
 	return errors.Join(err, conn.Close(ctx))
 }
