@@ -1,6 +1,7 @@
-// Package jobs measures jobs: their whole life, in process and over HTTP, with River beside it, and
-// how soon they start. It also measures them while many others wait, models hang, payloads are
-// large, a transaction stays open or somebody reads the dashboard. And it measures idle servers.
+// Package jobs measures jobs: their whole life, in process and over HTTP, with River beside it,
+// and how soon they start. It also measures them while many others wait, models hang, payloads
+// are large, a transaction stays open or somebody reads the dashboard. And it measures idle
+// servers.
 package jobs
 
 import (

@@ -1,5 +1,6 @@
-// Package limits measures calls that may not all go at once: how well a quota is used, what an outage
-// does, how tenants and priorities share, what bad jobs do to good ones, and what admission costs.
+// Package limits measures calls that may not all go at once. How well is a quota used, what does
+// an outage do, and how do tenants and priorities share? What do bad jobs do to good ones, and
+// what does admission cost?
 package limits
 
 import (

@@ -1,5 +1,5 @@
-// Package measure is what all benchmarks share: turns of contenders and the table of what they took,
-// what a process and the disk have done meanwhile, and the databases that are measured.
+// Package measure is what all benchmarks share: contenders that take turns, and the table of what
+// was measured. It has the databases, and says what a process and the disk have done meanwhile.
 package measure
 
 // Bench is how to measure.

@@ -1,6 +1,7 @@
-// Package serving runs servers in processes of their own, so that their processor time and memory can
-// be told from their clients'. The program starts itself again for each. A Service is a Forebay, or
-// what stands in its place, with the canned model that it calls. A Simulator has models with quotas.
+// Package serving runs servers in processes of their own, so that their processor time and memory
+// can be told from their clients'. The program starts itself again for each. A Service is a
+// Forebay, or what stands in its place, with the canned model that it calls. A Simulator has
+// models with quotas.
 package serving
 
 import (

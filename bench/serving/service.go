@@ -33,8 +33,8 @@ type Service struct {
 	Release func() error
 }
 
-// StartService starts a server and the model that it calls. It has a database of its own on SQLite;
-// without a bench it has none.
+// StartService starts a server and the model that it calls. It has a database of its own on
+// SQLite; without a bench it has none.
 func StartService(ctx context.Context, b *measure.Bench, role string, how Behaviour) (*Service, error) {
 	if b == nil {
 		return StartServiceOn(ctx, nil, role, how, measure.Place{})
