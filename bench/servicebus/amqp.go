@@ -142,8 +142,7 @@ func ServeBareAMQP(ctx context.Context, file string) error {
 }
 
 func (bareAMQP) Opened(*server.Conn) error { return nil }
-
-func (bareAMQP) Closed(*server.Conn) {}
+func (bareAMQP) Closed(*server.Conn)       {}
 
 func (bareAMQP) AttachCoordinator(l *server.Incoming) {
 	l.Refuse(&wire.Error{Condition: wire.ErrNotImplemented})
