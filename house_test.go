@@ -51,7 +51,7 @@ func (c ceiling) check(t *testing.T, found map[string]int) {
 
 func TestPackagesStaySmall(t *testing.T) {
 	found := map[string]int{}
-	for _, f := range sources(t) {
+	for _, f := range allSources(t) {
 		if f.product() {
 			code := f.text[max(strings.Index("\n"+f.text, "\npackage "), 0):] // without the package comment
 			found[f.dir()] += strings.Count(code, "\n")
@@ -75,7 +75,7 @@ func TestArchitectureStaysShort(t *testing.T) {
 
 func TestFilesStaySmall(t *testing.T) {
 	found := map[string]int{}
-	for _, f := range sources(t) {
+	for _, f := range allSources(t) {
 		if !f.generated { // tests are read as well
 			found[f.name] = strings.Count(f.text, "\n")
 		}
@@ -85,7 +85,7 @@ func TestFilesStaySmall(t *testing.T) {
 
 func TestTypesStaySmall(t *testing.T) {
 	found := map[string]int{}
-	for _, f := range sources(t) {
+	for _, f := range allSources(t) {
 		if !f.product() {
 			continue
 		}
@@ -100,7 +100,7 @@ func TestTypesStaySmall(t *testing.T) {
 
 func TestInterfacesStaySmall(t *testing.T) {
 	found := map[string]int{}
-	for _, f := range sources(t) {
+	for _, f := range allSources(t) {
 		if !f.product() {
 			continue
 		}
@@ -177,7 +177,7 @@ func TestDomainWords(t *testing.T) {
 
 func TestCommentsFit(t *testing.T) {
 	found := map[string]int{}
-	for _, f := range sources(t) {
+	for _, f := range allSources(t) {
 		if f.generated {
 			continue
 		}
@@ -220,7 +220,7 @@ func receiverName(method *ast.FuncDecl) string {
 
 type source struct {
 	*ast.File
-	name, text string // the name is slash-separated, relative to the module
+	name, text string // the name is slash-separated, relative to the root
 	fset       *token.FileSet
 	generated  bool
 }
@@ -232,20 +232,39 @@ func (f source) product() bool { return !f.generated && !strings.HasSuffix(f.nam
 // sources parses every Go file of the module, whatever its build constraints.
 func sources(t *testing.T) []source {
 	t.Helper()
-	files, err := parsed()
+	return parsed(t, ".")
+}
+
+// allSources parses those of bench as well, which is a module of its own.
+func allSources(t *testing.T) []source {
+	t.Helper()
+	return append(slices.Clip(parsed(t, ".")), parsed(t, "bench")...)
+}
+
+func parsed(t *testing.T, module string) []source {
+	t.Helper()
+	files, err := parsedModules[module]()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return files
 }
 
-var parsed = sync.OnceValues(func() (files []source, err error) {
-	err = filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+var parsedModules = map[string]func() ([]source, error){
+	".":     sync.OnceValues(func() ([]source, error) { return parse(".") }),
+	"bench": sync.OnceValues(func() ([]source, error) { return parse("bench") }),
+}
+
+func parse(module string) (files []source, err error) {
+	err = filepath.WalkDir(module, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		name = filepath.ToSlash(name)
 		if entry.IsDir() {
+			if name == module {
+				return nil
+			}
 			return skipFolder(name)
 		}
 		if !strings.HasSuffix(name, ".go") {
@@ -264,4 +283,4 @@ var parsed = sync.OnceValues(func() (files []source, err error) {
 		return nil
 	})
 	return files, err
-})
+}

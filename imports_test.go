@@ -192,6 +192,29 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// benchShares are the packages of the module bench that its other packages share, each with those
+// that it may import. Packages of benchmarks import these and not each other.
+var benchShares = map[string][]string{
+	"bench/measure":  {},
+	"bench/embedded": {"bench/measure"},
+	"bench/serving":  {"bench/measure"},
+}
+
+func TestImportsOfBenchmarks(t *testing.T) {
+	for _, p := range parsePackages(t, "bench") {
+		for _, imp := range p.imports {
+			target, ours := strings.CutPrefix(imp.path, module+"/")
+			if !ours || !strings.HasPrefix(target, "bench/") || p.dir == "bench" {
+				continue
+			}
+			rules, shared := benchShares[p.dir]
+			if _, ok := benchShares[target]; !ok || shared && !slices.Contains(rules, target) {
+				t.Errorf("%s: %s imports %s: what benchmarks share is in the packages of benchShares (imports_test.go)", imp.file, p.dir, target)
+			}
+		}
+	}
+}
+
 // TestPackagesAreDescribed sees to it that a newcomer finds each package in a list.
 func TestPackagesAreDescribed(t *testing.T) {
 	lists := map[string]string{}
@@ -283,7 +306,7 @@ func allowed(rules []string, target string) bool {
 }
 
 type parsedPackage struct {
-	dir     string // slash-separated, relative to the module
+	dir     string // slash-separated, relative to the root
 	imports []parsedImport
 }
 
@@ -295,14 +318,23 @@ type parsedImport struct {
 // parseModule reads the imports of every Go file of the module, whatever its build constraints.
 func parseModule(t *testing.T) []parsedPackage {
 	t.Helper()
+	return parsePackages(t, ".")
+}
+
+// parsePackages reads those of a module in a folder.
+func parsePackages(t *testing.T, root string) []parsedPackage {
+	t.Helper()
 	byDir := map[string]*parsedPackage{}
 	var dirs []string
-	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		name = filepath.ToSlash(name)
 		if entry.IsDir() {
+			if name == root {
+				return nil
+			}
 			return skipFolder(name)
 		}
 		if !strings.HasSuffix(name, ".go") {

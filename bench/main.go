@@ -5,6 +5,10 @@
 //
 // It prints Markdown and writes the same to results/latest.md. It needs Linux, because it reads
 // processor time, memory and system calls from /proc.
+//
+// The benchmarks stand in packages by subject: jobs, limits, openai, messages, servicebus,
+// orchestrate and documents. They share measure, which has the report and the databases; embedded,
+// a server in this process; and serving, servers in processes of their own.
 package main
 
 import (
@@ -21,74 +25,60 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/forebayhq/forebay/bench/documents"
+	"github.com/forebayhq/forebay/bench/jobs"
+	"github.com/forebayhq/forebay/bench/limits"
+	"github.com/forebayhq/forebay/bench/measure"
+	"github.com/forebayhq/forebay/bench/messages"
+	"github.com/forebayhq/forebay/bench/openai"
+	"github.com/forebayhq/forebay/bench/orchestrate"
+	"github.com/forebayhq/forebay/bench/servicebus"
+	"github.com/forebayhq/forebay/bench/serving"
 )
 
 // experiment is one question, answered by one table.
 type experiment struct {
 	name string
-	run  func(context.Context, *bench) (table, error)
+	run  func(context.Context, *measure.Bench) (measure.Table, error)
 }
 
 var experiments = []experiment{
-	{"life", life},
-	{"http", overHTTP},
-	{"passthrough", passthrough},
-	{"callers", callers},
-	{"hang", hangingModels},
-	{"idle", idle},
-	{"memory", memory},
-	{"latency", latency},
-	{"backlog", backlog},
-	{"postgres", lifeOnPostgres},
-	{"pgbacklog", backlogOnPostgres},
-	{"snapshot", snapshot},
-	{"processes", processes},
-	{"sessions", sessions},
-	{"topics", topics},
-	{"quota", quotas},
-	{"windows", windows},
-	{"outage", outage},
-	{"poison", poison},
-	{"fairness", fairness},
-	{"admission", admission},
-	{"orchestrations", orchestrations},
-	{"documents", pipelines},
-	{"search", searches},
-	{"pages", pages},
-	{"tabs", tabs},
-	{"batches", batches},
-	{"servicebus", serviceBus},
+	{"life", jobs.Life},
+	{"http", jobs.OverHTTP},
+	{"passthrough", openai.Passthrough},
+	{"callers", limits.Callers},
+	{"hang", jobs.HangingModels},
+	{"idle", jobs.Idle},
+	{"memory", jobs.Memory},
+	{"latency", jobs.Latency},
+	{"backlog", jobs.Backlog},
+	{"postgres", jobs.LifeOnPostgres},
+	{"pgbacklog", jobs.BacklogOnPostgres},
+	{"snapshot", jobs.Snapshot},
+	{"processes", jobs.Processes},
+	{"sessions", messages.Sessions},
+	{"topics", messages.Topics},
+	{"quota", limits.Quotas},
+	{"windows", limits.Windows},
+	{"outage", limits.Outage},
+	{"poison", limits.Poison},
+	{"fairness", limits.Fairness},
+	{"admission", limits.Admission},
+	{"orchestrations", orchestrate.Orchestrations},
+	{"documents", documents.Pipelines},
+	{"search", documents.Searches},
+	{"pages", jobs.Pages},
+	{"tabs", jobs.Tabs},
+	{"batches", openai.Batches},
+	{"servicebus", servicebus.ServiceBus},
 }
 
 // experimentTimeout ends an experiment that got stuck.
 const experimentTimeout = 20 * time.Minute
 
-// bench is how to measure.
-type bench struct {
-	dir    string // for databases; removed at the end
-	rounds int
-	quick  bool
-	peers  bool // measure the yardsticks too
-
-	waiting int // jobs, where rates beside others are measured; 0: several amounts
-
-	cpuProfile string // file; "": none
-	liteLLM    string // program; "": it is not measured
-	rabbitMQ   string // program; where it is not there, it is not measured
-
-	pg *postgresEngine // nil until it is needed
-}
-
-// size is how much to do: less when it must be quick.
-func (b *bench) size(full, quick int) int {
-	if b.quick {
-		return quick
-	}
-	return full
-}
-
 func main() {
-	if spec := os.Getenv(childVariable); spec != "" {
+	if spec := os.Getenv(serving.ChildVariable); spec != "" {
 		exitOn(runChild(spec))
 		return
 	}
@@ -103,48 +93,44 @@ func exitOn(err error) {
 }
 
 func run() (err error) {
-	var b bench
+	var b measure.Bench
 	only := flag.String("only", "", "experiments to run, separated by commas: "+strings.Join(names(), ", "))
 	results := flag.String("results", "results", "folder for latest.md, and for databases while they are measured")
-	flag.StringVar(&b.cpuProfile, "cpuprofile", "", "write a CPU profile of this process to FILE, and of the last server process to FILE.server")
-	flag.StringVar(&onlyContenders, "contenders", "", "measure only contenders with this text in their name, as to profile one")
+	flag.StringVar(&b.CPUProfile, "cpuprofile", "", "write a CPU profile of this process to FILE, and of the last server process to FILE.server")
+	flag.StringVar(&measure.OnlyContenders, "contenders", "", "measure only contenders with this text in their name, as to profile one")
 	memProfile := flag.String("memprofile", "", "write a profile of this process's allocations to the file")
-	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment; 0: 5, or 2 with -quick")
-	flag.IntVar(&b.waiting, "waiting", 0, "in backlog and pgbacklog, how many jobs wait; 0: several amounts, one after the other")
-	flag.BoolVar(&b.quick, "quick", false, "measure less, in a quarter of the time")
-	flag.StringVar(&b.liteLLM, "litellm", "", "the program litellm of PyPI's package litellm[proxy], to measure that proxy too")
-	flag.StringVar(&b.rabbitMQ, "rabbitmq", "/usr/lib/rabbitmq/bin/rabbitmq-server", "the program rabbitmq-server, to measure RabbitMQ too; the default is where Debian's package has it")
-	flag.BoolVar(&b.peers, "peers", true, "measure the yardsticks too; without them a profile shows Forebay alone")
+	flag.IntVar(&b.Rounds, "rounds", 0, "rounds of each experiment; 0: 5, or 2 with -quick")
+	flag.IntVar(&b.Waiting, "waiting", 0, "in backlog and pgbacklog, how many jobs wait; 0: several amounts, one after the other")
+	flag.BoolVar(&b.Quick, "quick", false, "measure less, in a quarter of the time")
+	flag.StringVar(&b.LiteLLM, "litellm", "", "the program litellm of PyPI's package litellm[proxy], to measure that proxy too")
+	flag.StringVar(&b.RabbitMQ, "rabbitmq", "/usr/lib/rabbitmq/bin/rabbitmq-server", "the program rabbitmq-server, to measure RabbitMQ too; the default is where Debian's package has it")
+	flag.BoolVar(&b.Peers, "peers", true, "measure the yardsticks too; without them a profile shows Forebay alone")
 	flag.Parse()
 	chosen, err := choose(*only)
 	if err != nil {
 		return err
 	}
 	switch {
-	case b.rounds < 0 || b.rounds > 100:
-		return fmt.Errorf("%d rounds: it goes from 1 to 100", b.rounds)
-	case b.waiting < 0 || b.waiting > 10_000_000:
-		return fmt.Errorf("%d waiting jobs: it goes from 0 to 10,000,000", b.waiting)
-	case b.rounds == 0:
-		b.rounds = b.size(5, 2)
+	case b.Rounds < 0 || b.Rounds > 100:
+		return fmt.Errorf("%d rounds: it goes from 1 to 100", b.Rounds)
+	case b.Waiting < 0 || b.Waiting > 10_000_000:
+		return fmt.Errorf("%d waiting jobs: it goes from 0 to 10,000,000", b.Waiting)
+	case b.Rounds == 0:
+		b.Rounds = b.Size(5, 2)
 	}
 	if err := os.MkdirAll(*results, 0o755); err != nil {
 		return err
 	}
-	if b.dir, err = os.MkdirTemp(*results, "data-"); err != nil {
+	if b.Dir, err = os.MkdirTemp(*results, "data-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.dir)
-	defer func() {
-		if b.pg != nil {
-			err = errors.Join(err, b.pg.cluster.Close())
-		}
-	}()
+	defer os.RemoveAll(b.Dir)
+	defer func() { err = errors.Join(err, b.Close()) }()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	if b.cpuProfile != "" {
-		stop, err := profile(b.cpuProfile)
+	if b.CPUProfile != "" {
+		stop, err := measure.Profile(b.CPUProfile)
 		if err != nil {
 			return err
 		}
@@ -155,7 +141,7 @@ func run() (err error) {
 		defer func() { err = errors.Join(err, writeAllocations(*memProfile)) }()
 	}
 
-	report, failed := describeMachine(&b), []error{}
+	report, failed := measure.DescribeMachine(&b), []error{}
 	fmt.Print(report)
 	for _, e := range chosen {
 		fmt.Fprintf(os.Stderr, "%s …\n", e.name)
@@ -165,7 +151,7 @@ func run() (err error) {
 			failed = append(failed, fmt.Errorf("%s: %w", e.name, err))
 			continue
 		}
-		section := t.markdown(time.Since(begun))
+		section := t.Markdown(time.Since(begun))
 		fmt.Print(section)
 		report += section
 	}
@@ -175,7 +161,7 @@ func run() (err error) {
 	return os.WriteFile(filepath.Join(*results, "latest.md"), []byte(report), 0o644)
 }
 
-func limited(ctx context.Context, e experiment, b *bench) (table, error) {
+func limited(ctx context.Context, e experiment, b *measure.Bench) (measure.Table, error) {
 	ctx, cancel := context.WithTimeout(ctx, experimentTimeout)
 	defer cancel()
 	return e.run(ctx, b)
@@ -202,21 +188,6 @@ func choose(only string) ([]experiment, error) {
 		chosen = append(chosen, experiments[i])
 	}
 	return chosen, nil
-}
-
-// profile writes a CPU profile of this process to the file, until stop is called.
-func profile(path string) (stop func(), err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		f.Close()
-	}, nil
 }
 
 func writeAllocations(path string) error {
