@@ -15,9 +15,9 @@ import (
 // sentUnderKills is how many messages sendUnderKills sends.
 const sentUnderKills = 600
 
-// sendUnderKills starts processes that take jobs from the queue "orders", and makes the queues with
-// their delivery counts. It sends the messages, and kills a process again and again meanwhile. It
-// returns a client of the process that it has started last.
+// sendUnderKills starts processes that take jobs from the queue "orders", and makes the queues
+// with their delivery counts. It sends the messages, and kills a process again and again
+// meanwhile. It returns a client of the process that it has started last.
 func sendUnderKills(t *testing.T, o servertest.ProcessOptions, processes int, queues map[string]int, message func(i int) forebay.NewMessage) (c *client.Client, running []*servertest.Process) {
 	const kills = 6
 	ctx := t.Context()
