@@ -109,7 +109,7 @@ var buildGoPrograms = sync.OnceValue(func() (err error) {
 func TestMain(m *testing.M) {
 	// Tests here wait for programs more than they work.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	code := m.Run()

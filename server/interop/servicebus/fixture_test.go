@@ -91,7 +91,7 @@ func TestMain(m *testing.M) {
 	}
 	// Tests here wait for locks to end, and for programs, more than they work.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

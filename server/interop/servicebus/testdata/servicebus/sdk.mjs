@@ -21,7 +21,7 @@ await check("send and complete", async () => {
   const sender = client.createSender("js");
   await sender.sendMessages({ body: "hello", messageId: "m1", subject: "s", correlationId: "c", contentType: "application/json", timeToLive: 60000, applicationProperties: { a: 1, b: "x", c: true } });
   const receiver = client.createReceiver("js");
-  const [m] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10000 });
+  const [m] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 60000 });
   assert.equal(m.body, "hello");
   assert.equal(m.messageId, "m1");
   assert.equal(m.subject, "s");
@@ -39,12 +39,12 @@ await check("bodies of other kinds", async () => {
   const sender = client.createSender("js");
   const receiver = client.createReceiver("js", { receiveMode: "receiveAndDelete" });
   await sender.sendMessages([{ body: { nested: [1, 2] } }, { body: Buffer.from([0, 255]) }, { body: 7 }]);
-  const got = await receiver.receiveMessages(3, { maxWaitTimeInMs: 5000 });
+  const got = await receiver.receiveMessages(3, { maxWaitTimeInMs: 60000 });
   assert.deepEqual(got[0].body, { nested: [1, 2] });
   assert.deepEqual(Buffer.from(got[1].body), Buffer.from([0, 255]));
   assert.equal(got[2].body, 7);
   await sender.sendMessages({ bodyType: "value", body: { key: "v" } });
-  const [value] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 5000 });
+  const [value] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 60000 });
   assert.deepEqual(value.body, { key: "v" });
   await receiver.close();
   await sender.close();
@@ -57,7 +57,7 @@ await check("batch", async () => {
   await sender.sendMessages(batch);
   const receiver = client.createReceiver("js", { receiveMode: "receiveAndDelete" });
   const got = [];
-  while (got.length < 120) got.push(...(await receiver.receiveMessages(120 - got.length, { maxWaitTimeInMs: 5000 })));
+  while (got.length < 120) got.push(...(await receiver.receiveMessages(120 - got.length, { maxWaitTimeInMs: 60000 })));
   assert.deepEqual(texts(got), [...Array(120).keys()].map(String));
   await receiver.close();
   await sender.close();
@@ -67,11 +67,11 @@ await check("settle in every way", async () => {
   const sender = client.createSender("js");
   await sender.sendMessages(["abandon", "defer", "dead-letter"].map((body) => ({ body })));
   const receiver = client.createReceiver("js");
-  const [a, d, x] = await receiver.receiveMessages(3, { maxWaitTimeInMs: 5000 });
+  const [a, d, x] = await receiver.receiveMessages(3, { maxWaitTimeInMs: 60000 });
   await receiver.abandonMessage(a, { tried: 1 });
   await receiver.deferMessage(d, { later: true });
   await receiver.deadLetterMessage(x, { deadLetterReason: "broken", deadLetterErrorDescription: "no use", more: "y" });
-  const [again] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 5000 });
+  const [again] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 60000 });
   assert.equal(again.body, "abandon");
   assert.equal(again.deliveryCount, 1);
   assert.equal(again.applicationProperties.tried, 1);
@@ -84,7 +84,7 @@ await check("settle in every way", async () => {
   assert.equal(deferred.applicationProperties.later, true);
   await receiver.completeMessage(deferred);
   const dead = client.createReceiver("js", { subQueueType: "deadLetter" });
-  const [letter] = await dead.receiveMessages(1, { maxWaitTimeInMs: 5000 });
+  const [letter] = await dead.receiveMessages(1, { maxWaitTimeInMs: 60000 });
   assert.equal(letter.body, "dead-letter");
   assert.equal(letter.deadLetterReason, "broken");
   assert.equal(letter.deadLetterErrorDescription, "no use");
@@ -106,7 +106,7 @@ await check("schedule, cancel and peek", async () => {
   await sender.cancelScheduledMessages(numbers);
   assert.deepEqual(await receiver.peekMessages(10, { fromSequenceNumber: Long.fromNumber(1) }), []);
   await sender.scheduleMessages({ body: "soon" }, new Date(Date.now() + 500));
-  const [m] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 10000 });
+  const [m] = await receiver.receiveMessages(1, { maxWaitTimeInMs: 60000 });
   assert.equal(m.body, "soon");
   await receiver.completeMessage(m);
   await receiver.close();
@@ -151,7 +151,7 @@ await check("sessions", async () => {
   await session.setSessionState("half");
   assert.equal(String(await session.getSessionState()), "half");
   assert.ok((await session.renewSessionLock()) > new Date());
-  const got = await session.receiveMessages(2, { maxWaitTimeInMs: 5000 });
+  const got = await session.receiveMessages(2, { maxWaitTimeInMs: 60000 });
   assert.deepEqual(texts(got), ["a1", "a2"]);
   assert.deepEqual(texts(await session.peekMessages(10)), ["a1", "a2"]);
   for (const m of got) await session.completeMessage(m);
@@ -177,7 +177,7 @@ await check("topics and rules", async () => {
   assert.equal(names.find((r) => r.name === "exact").filter.subject, "exact");
   await sender.sendMessages([{ body: "1", applicationProperties: { color: "red" } }, { body: "2", applicationProperties: { color: "blue" } }]);
   const receiver = client.createReceiver("js-topic", "sub");
-  const [m] = await receiver.receiveMessages(2, { maxWaitTimeInMs: 5000 });
+  const [m] = await receiver.receiveMessages(2, { maxWaitTimeInMs: 60000 });
   assert.equal(m.body, "1");
   assert.equal(m.applicationProperties.seen, "yes");
   await receiver.completeMessage(m);
@@ -195,8 +195,8 @@ await check("errors", async () => {
   const short = client.createSender("js-short");
   await short.sendMessages({ body: "x" });
   const slow = client.createReceiver("js-short", { maxAutoLockRenewalDurationInMs: 0 });
-  const [m] = await slow.receiveMessages(1, { maxWaitTimeInMs: 5000 });
-  const [again] = await slow.receiveMessages(1, { maxWaitTimeInMs: 10000 });
+  const [m] = await slow.receiveMessages(1, { maxWaitTimeInMs: 60000 });
+  const [again] = await slow.receiveMessages(1, { maxWaitTimeInMs: 60000 });
   assert.equal(again.body, "x");
   await assert.rejects(slow.completeMessage(m), { code: "MessageLockLost" });
   await slow.completeMessage(again).catch(() => {});
