@@ -89,13 +89,13 @@ def may_not_send():
 @check
 def may_not_listen():
     with client("SENDS") as c:
-        rejects(ServiceBusAuthorizationError, lambda: c.get_queue_receiver("orders").__enter__().receive_messages(max_wait_time=1))
+        rejects(ServiceBusAuthorizationError, lambda: c.get_queue_receiver("orders").__enter__().receive_messages(max_wait_time=60))
 
 
 @check
 def disabled():
     with client("OWNER") as c:
-        rejects(MessagingEntityDisabledError, lambda: c.get_queue_receiver("closed").__enter__().receive_messages(max_wait_time=1))
+        rejects(MessagingEntityDisabledError, lambda: c.get_queue_receiver("closed").__enter__().receive_messages(max_wait_time=60))
 
 
 @check
@@ -110,7 +110,7 @@ def an_argument_and_not_allowed():
     with client("OWNER") as c, c.get_queue_sender("orders") as orders, c.get_queue_sender("sessions") as sessions:
         of_no_kind("com.microsoft:argument-error", lambda: orders.send_messages(ServiceBusMessage("x", message_id="\x01")))
         of_no_kind("amqp:not-allowed", lambda: sessions.send_messages(ServiceBusMessage("x")))
-        of_no_kind("amqp:not-allowed", lambda: c.get_queue_receiver("sessions").__enter__().receive_messages(max_wait_time=1))
+        of_no_kind("amqp:not-allowed", lambda: c.get_queue_receiver("sessions").__enter__().receive_messages(max_wait_time=60))
 
 
 @check

@@ -189,7 +189,7 @@ await check("errors", async () => {
   const sender = client.createSender("none");
   await assert.rejects(sender.sendMessages({ body: "x" }), { code: "MessagingEntityNotFound" });
   const receiver = client.createReceiver("none");
-  await assert.rejects(receiver.receiveMessages(1, { maxWaitTimeInMs: 1000 }), { code: "MessagingEntityNotFound" });
+  await assert.rejects(receiver.receiveMessages(1, { maxWaitTimeInMs: 60000 }), { code: "MessagingEntityNotFound" });
   const large = client.createSender("js");
   await assert.rejects(large.sendMessages({ body: "x".repeat(2 << 20) }), { code: "MessageSizeExceeded" });
   const short = client.createSender("js-short");
