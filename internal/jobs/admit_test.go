@@ -141,7 +141,7 @@ func TestLargeJobGoesWhereItFits(t *testing.T) {
 func TestOutputOfInputsElsewhere(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queueID := tenantNamed(t, s, "default"), queueOf(t, s, "q")
-		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1e6}
+		limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1e9}
 		claimed := func() LockedJob {
 			t.Helper()
 			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute, Plan: planOf(limits)})

@@ -455,7 +455,8 @@ func (d days) Open(t rapid.TB) *stores {
 }
 
 // overDays is onEveryEngine for runs that take days. Rapid ends a check after one day by the
-// bubble's clock, so each run on SQLite has a bubble of its own.
+// bubble's clock, so each run on SQLite has a bubble of its own. Its seed is a flag. No other test
+// may read that meanwhile.
 func overDays(t *testing.T, run func(*rapid.T, engine)) {
 	t.Run("sqlite", func(t *testing.T) {
 		dir, first := t.TempDir(), rand.Uint64()>>1
@@ -480,6 +481,7 @@ func overDays(t *testing.T, run func(*rapid.T, engine)) {
 			}
 		}
 	})
+	t.Parallel()
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
 		server, serial := dbtest.NewClockServer(t), 0

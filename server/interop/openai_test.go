@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -106,6 +107,11 @@ var buildGoPrograms = sync.OnceValue(func() (err error) {
 })
 
 func TestMain(m *testing.M) {
+	// Tests here wait for programs more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if goPrograms != "" {
 		os.RemoveAll(goPrograms)
@@ -163,6 +169,7 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 	mock := startMock(t, modules)
 	for _, name := range []string{"sdk.mjs", "responses.mjs", "helpers.mjs"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var environment []string
 			base, key := startOpenAI(t, mock, func(o *server.Options) {
 				environment = []string{
@@ -195,6 +202,7 @@ func TestOpenAISDKForPython(t *testing.T) {
 	mock := startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai")))
 	for _, name := range []string{"sdk.py", "responses.py"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			base, key := startOpenAI(t, mock, nil)
 			program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", name))
 			program.Env = []string{"PYTHONPATH=" + packages, "SERVER_URL=" + base}

@@ -3,6 +3,7 @@
 package servicebus_test
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -87,6 +88,11 @@ func (b serviceBus) subscription(t *testing.T, topic, name string, settings fore
 func TestMain(m *testing.M) {
 	if raw, ok := os.LookupEnv(azureVariable); ok {
 		os.Exit(runAzureProcess(raw))
+	}
+	// Tests here wait for locks to end, and for programs, more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

@@ -2,13 +2,13 @@ package servicebus_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,47 +37,85 @@ func compileJava(t *testing.T) javaProgram {
 	return javaProgram{classes + string(os.PathListSeparator) + jars}
 }
 
-// scenario prepares a run of the program, with options of Java's.
-func (p javaProgram) scenario(ctx context.Context, options []string, connection string, names ...string) *exec.Cmd {
-	args := slices.Concat(options, toolchain.BriefJava, []string{"-cp", p.classPath, "Program", connection})
-	return exec.CommandContext(ctx, "java", append(args, names...)...)
+// quiet has the SDK log only what is wrong. Whatever it does, it logs tens of thousands of lines.
+const quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+
+// javaRun is what the program does with a server, which it may reach by a web socket.
+type javaRun struct {
+	connection, webSocket string
+	scenarios             []javaScenario
+	got                   string
 }
 
-// want runs scenarios in one process, for to start one takes seconds, and checks what each prints.
-func (p javaProgram) want(t *testing.T, options, env []string, connection string, scenarios ...javaScenario) {
+// check compares what the program has said with what it should.
+func (r javaRun) check(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	var names []string
 	want := ""
-	for _, s := range scenarios {
-		names, want = append(names, s.name), want+s.name+": "+s.want+"\n"
+	for _, s := range r.scenarios {
+		want += s.name + ": " + s.want + "\n"
 	}
-	program := p.scenario(ctx, options, connection, names...)
-	program.Env = append(os.Environ(), env...)
-	var said bytes.Buffer
-	program.Stderr = &said
-	if got, err := program.Output(); err != nil || string(got) != want {
-		t.Errorf("%v: got\n%s\nwant\n%s\n%s", err, got, want, said.String())
+	if r.got != want {
+		t.Errorf("got\n%s\nwant\n%s", r.got, want)
 	}
+}
+
+// run does all runs in one process, for to start one takes seconds, and keeps a processor busy. It
+// returns when the program has said all that it does, and what kills it.
+func (p javaProgram) run(t *testing.T, options, env []string, runs ...*javaRun) (kill func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	args := slices.Concat(options, toolchain.BriefJava, []string{quiet, "-cp", p.classPath, "Program"})
+	for _, r := range runs {
+		var names []string
+		for _, s := range r.scenarios {
+			names = append(names, s.name)
+		}
+		args = append(args, r.connection, r.webSocket, strings.Join(names, ","))
+	}
+	program := exec.CommandContext(ctx, "java", args...)
+	program.Env, program.Stderr = append(os.Environ(), env...), t.Output()
+	out, err := program.StdoutPipe()
+	must(t, out, err)
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceValue(func() error {
+		killed := program.Process.Kill()
+		_ = program.Wait() // it was killed
+		return killed
+	})
+	t.Cleanup(func() { _ = end() })
+	lines := bufio.NewReader(out)
+	for _, r := range runs {
+		for range r.scenarios {
+			line, err := lines.ReadString('\n')
+			if r.got += line; err != nil {
+				t.Errorf("the program has ended early: %v", err)
+				return end
+			}
+		}
+	}
+	return end
 }
 
 // javaScenario is what the program does, and what it says then.
 type javaScenario struct{ name, want string }
 
+// Those that wait come first, so that others work meanwhile.
 var javaScenarios = []javaScenario{
 	{"send", "1,2,3 never,a,b soon"},
+	{"settleWithin", "abandon=ACTIVE,defer=ACTIVE,dead=ACTIVE abandon:1 defer:1 dead:1 abandon=ACTIVE,defer=ACTIVE,dead=ACTIVE abandon=ACTIVE,defer=DEFERRED,dead dead" +
+		" abandon:1:1 true broken:no use"},
+	{"settleDeferred", "complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED dead dead"},
+	{"refused", "amqp:transaction:rollback amqp:transaction:rollback amqp:transaction:unknown-id x=ACTIVE,y=ACTIVE"},
+	{"errors", "MESSAGING_ENTITY_NOT_FOUND MESSAGE_SIZE_EXCEEDED MESSAGING_ENTITY_DISABLED MESSAGE_LOCK_LOST"},
 	{"settle", "abandon:1:1:true defer dead:broken:no use left="},
 	{"sessions", "a1,a2:half:true b:b1 SESSION_CANNOT_BE_LOCKED"},
 	{"processors", "true [p1, p2, x, y]"},
 	{"rules", "[label=CorrelationRuleFilter, red=SqlRuleFilter] red,go MESSAGING_ENTITY_ALREADY_EXISTS"},
 	{"transaction", "in in in,later,out1,out2 later,out1,out2"},
 	{"crossEntity", "1,2,3| 3|moved 3|moved ended=true"},
-	{"errors", "MESSAGING_ENTITY_NOT_FOUND MESSAGE_SIZE_EXCEEDED MESSAGING_ENTITY_DISABLED MESSAGE_LOCK_LOST"},
-	{"settleWithin", "abandon=ACTIVE,defer=ACTIVE,dead=ACTIVE abandon:1 defer:1 dead:1 abandon=ACTIVE,defer=ACTIVE,dead=ACTIVE abandon=ACTIVE,defer=DEFERRED,dead dead" +
-		" abandon:1:1 true broken:no use"},
-	{"refused", "amqp:transaction:rollback amqp:transaction:rollback amqp:transaction:unknown-id x=ACTIVE,y=ACTIVE"},
-	{"settleDeferred", "complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED dead dead"},
 }
 
 // managementScenarios are those of the administration client, which needs TLS.
@@ -91,28 +129,53 @@ func some(names ...string) []javaScenario {
 	return slices.DeleteFunc(slices.Clone(javaScenarios), func(s javaScenario) bool { return !slices.Contains(names, s.name) })
 }
 
-// The SDK for Java does what it does with Service Bus. One process at a time does so: each keeps a
-// processor busy.
+// The SDK for Java does what it does with Service Bus.
 func TestServiceBusJava(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	java := compileJava(t)
-	for _, database := range []string{"sqlite", "postgresql"} {
-		t.Run(database, func(t *testing.T) {
-			b := startServiceBus(t, on(newDatabase(t, database)))
-			b.javaEntities(t)
-			java.want(t, nil, nil, b.connection, javaScenarios...)
-		})
+	runs := map[string]*javaRun{}
+	var all []*javaRun
+	add := func(name string, r javaRun) {
+		runs[name] = &r
+		all = append(all, &r)
 	}
-	t.Run("refusals", func(t *testing.T) {
-		java.want(t, nil, startRefusing(t).environment(), "", javaScenario{
-			"refusals", "QUOTA_EXCEEDED SERVICE_BUSY UNAUTHORIZED UNAUTHORIZED UNAUTHORIZED deferred=GENERAL_ERROR scheduled=none argument=GENERAL_ERROR" +
-				" none=MESSAGING_ENTITY_NOT_FOUND allowed=GENERAL_ERROR" +
-				" rules=MESSAGING_ENTITY_ALREADY_EXISTS,MESSAGING_ENTITY_NOT_FOUND,GENERAL_ERROR,QUOTA_EXCEEDED,UNAUTHORIZED SESSION_LOCK_LOST",
-		})
+	for _, database := range []string{"sqlite", "postgresql"} {
+		b := startServiceBus(t, on(newDatabase(t, database)))
+		b.javaEntities(t)
+		add(database, javaRun{connection: b.connection, scenarios: javaScenarios})
+	}
+	add("refusals", javaRun{scenarios: []javaScenario{{
+		"refusals", "QUOTA_EXCEEDED SERVICE_BUSY UNAUTHORIZED UNAUTHORIZED UNAUTHORIZED deferred=GENERAL_ERROR scheduled=none argument=GENERAL_ERROR" +
+			" none=MESSAGING_ENTITY_NOT_FOUND allowed=GENERAL_ERROR" +
+			" rules=MESSAGING_ENTITY_ALREADY_EXISTS,MESSAGING_ENTITY_NOT_FOUND,GENERAL_ERROR,QUOTA_EXCEEDED,UNAUTHORIZED SESSION_LOCK_LOST",
+	}}})
+	encrypted := startJavaEncrypted(t)
+	add("amqps", javaRun{connection: encrypted.connection, scenarios: append(some("send", "sessions", "crossEntity"), managementScenarios...)})
+	add("websocket", javaRun{connection: encrypted.connection, webSocket: encrypted.webSocket, scenarios: some("send", "settle", "transaction")})
+	dying := startGoBus(t, nil)
+	for _, name := range []string{"open", "opento"} {
+		dying.queue(t, name, forebay.MessageQueueSettings{LockSeconds: 10})
+	}
+	dying.send("open", text("one"), text("two"))
+	add("death", javaRun{connection: dying.connection, scenarios: []javaScenario{{name: "leaveOpen"}}})
+
+	kill := java.run(t, encrypted.trust, startRefusing(t).environment(), all...)
+	for _, name := range []string{"sqlite", "postgresql", "refusals"} {
+		t.Run(name, runs[name].check)
+	}
+	t.Run("death", func(t *testing.T) {
+		if line, killed := runs["death"].got, kill(); line != "open\n" || killed != nil {
+			t.Fatalf("%q, %v", line, killed)
+		}
+		testJavaDiesInATransaction(t, dying)
 	})
-	t.Run("death", func(t *testing.T) { testJavaDiesInATransaction(t, java) })
-	t.Run("encrypted", func(t *testing.T) { testJavaEncrypted(t, java) })
+	// The SDK for Java trusts the certificates of its trust store, over AMQP and over WebSockets.
+	t.Run("encrypted", func(t *testing.T) {
+		for _, name := range []string{"amqps", "websocket"} {
+			t.Run(name, runs[name].check)
+		}
+	})
 }
 
 // javaEntities makes what the program uses.
@@ -136,26 +199,9 @@ func (b serviceBus) javaEntities(t *testing.T) {
 
 // A transaction of a client that dies comes to nothing: its messages are delivered again, and what
 // it has sent is dropped.
-func testJavaDiesInATransaction(t *testing.T, java javaProgram) {
+func testJavaDiesInATransaction(t *testing.T, b goBus) {
 	t.Helper()
-	b := startGoBus(t, nil)
-	for _, name := range []string{"open", "opento"} {
-		b.queue(t, name, forebay.MessageQueueSettings{LockSeconds: 10})
-	}
-	b.send("open", text("one"), text("two"))
-	program := java.scenario(t.Context(), nil, b.connection, "leaveOpen")
-	var said bytes.Buffer
-	program.Stderr = &said
-	out, err := program.StdoutPipe()
-	must(t, out, err)
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if killed := program.Process.Kill(); line != "open\n" || killed != nil {
-		t.Fatalf("%q, %v, %v: %s", line, err, killed, said.String())
-	}
-	_ = program.Wait() // it was killed
+	b.t = t
 	r := b.receiver("open", nil)
 	for _, m := range b.receive(r, 2) { // once their locks have ended
 		if m.DeliveryCount != 2 {
@@ -174,8 +220,13 @@ func testJavaDiesInATransaction(t *testing.T, java javaProgram) {
 	}
 }
 
-// The SDK for Java trusts the certificates of its trust store, over AMQP and over WebSockets.
-func testJavaEncrypted(t *testing.T, java javaProgram) {
+// javaEncrypted is a server with TLS, and the options of Java's that have it trusted.
+type javaEncrypted struct {
+	connection, webSocket string
+	trust                 []string
+}
+
+func startJavaEncrypted(t *testing.T) javaEncrypted {
 	t.Helper()
 	files, _ := certificate(t)
 	store := filepath.Join(t.TempDir(), "trust.p12")
@@ -198,12 +249,8 @@ func testJavaEncrypted(t *testing.T, java javaProgram) {
 		Topics: crowdedTopics()})
 	address, _ := s.ServiceBusAddr(t.Context())
 	_, port, _ := strings.Cut(address.String(), ":")
-	connection := "Endpoint=sb://localhost:" + port + ";SharedAccessKeyName=" + owner.ID + ";SharedAccessKey=" + owner.Key
-	trust := []string{"-Djavax.net.ssl.trustStore=" + store, "-Djavax.net.ssl.trustStorePassword=changeit"}
-	t.Run("amqps", func(t *testing.T) {
-		java.want(t, trust, nil, connection, append(some("send", "sessions", "crossEntity"), managementScenarios...)...)
-	})
-	t.Run("websocket", func(t *testing.T) {
-		java.want(t, append(trust, "-Dwebsocket=https://localhost:"+port), nil, connection, some("send", "settle", "transaction")...)
-	})
+	return javaEncrypted{
+		connection: "Endpoint=sb://localhost:" + port + ";SharedAccessKeyName=" + owner.ID + ";SharedAccessKey=" + owner.Key, webSocket: "https://localhost:" + port,
+		trust: []string{"-Djavax.net.ssl.trustStore=" + store, "-Djavax.net.ssl.trustStorePassword=changeit"},
+	}
 }

@@ -53,7 +53,7 @@ func startRefusing(t *testing.T) refusing {
 		}
 		o.MessageQueues = map[string]server.MessageQueue{
 			"orders": {Tenant: "acme"}, "full": {Tenant: "full"}, "busy": {Tenant: "busy"},
-			"sessions": {Tenant: "acme", RequiresSession: &yes, LockDuration: time.Second},
+			"sessions": {Tenant: "acme", RequiresSession: &yes, LockDuration: 5 * time.Second},
 			"closed":   {Tenant: "acme", Status: string(forebay.EntityDisabled)},
 		}
 		o.Topics = crowdedTopics()

@@ -49,6 +49,9 @@ func TestServiceBusPython(t *testing.T) {
 		c := python(t, "sdk.py")
 		b := startServiceBus(t, on(newDatabase(t, database)))
 		b.sdkEntities(t, "py")
+		for _, check := range []string{"send_and_complete", "batch", "settle_in_every_way", "schedule_cancel_and_peek", "iterate", "errors"} {
+			b.queue(t, "py-"+check, forebay.MessageQueueSettings{})
+		}
 		passes(t, c, b, 8)
 	})
 }

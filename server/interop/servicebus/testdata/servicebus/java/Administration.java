@@ -33,7 +33,7 @@ class Administration {
 
     /** Makes, changes, lists and deletes one of each kind of entity. */
     static String manage() {
-        ServiceBusAdministrationClient c = client(Program.connection);
+        ServiceBusAdministrationClient c = client(Program.connection.get());
         QueueProperties q = c.createQueue("made", new CreateQueueOptions().setLockDuration(Duration.ofSeconds(45)).setSessionRequired(true).setUserMetadata("a & <b>"));
         q = c.updateQueue(q.setMaxDeliveryCount(7));
         c.createTopic("made-topic");
@@ -56,7 +56,7 @@ class Administration {
 
     /** What is refused: what there is already, what there is not, what is badly defined, what is too much, and what a key may not do. */
     static String refusals() {
-        ServiceBusAdministrationClient c = client(Program.connection), wrong = client(Program.connection + "x");
+        ServiceBusAdministrationClient c = client(Program.connection.get()), wrong = client(Program.connection.get() + "x");
         CreateRuleOptions bad = new CreateRuleOptions(new SqlRuleFilter("a = ="));
         QueueProperties queue = c.getQueue("plain");
         TopicProperties topic = c.getTopic("events");

@@ -10,18 +10,28 @@ import com.azure.messaging.servicebus.models.*;
 import java.time.*;
 import java.util.*;
 import java.util.concurrent.*;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.*;
 
 /** Uses Service Bus as ordinary programs do. It prints a line for each scenario that it is asked for. */
 public class Program {
-    static String connection;
+    /** What the scenario of a thread connects to: a connection string, and the address of a web socket or nothing. */
+    static final ThreadLocal<String> connection = new ThreadLocal<>(), webSocket = new ThreadLocal<>();
 
-    static ServiceBusClientBuilder builder() { return builder(connection); }
+    /** The scenario that works holds it. One that waits for locks to end lets others work meanwhile. */
+    static final ReentrantLock turn = new ReentrantLock(true);
+
+    /** Waits for locks to end, on a queue that no other scenario uses meanwhile. */
+    static <T> T meanwhile(Supplier<T> waits) {
+        turn.unlock();
+        try { return waits.get(); } finally { turn.lock(); }
+    }
+
+    static ServiceBusClientBuilder builder() { return builder(connection.get()); }
 
     static ServiceBusClientBuilder builder(String connection) {
         ServiceBusClientBuilder b = new ServiceBusClientBuilder().connectionString(connection);
-        String webSocket = System.getProperty("websocket"); // its address
-        if (webSocket != null) b.transportType(AmqpTransportType.AMQP_WEB_SOCKETS).customEndpointAddress(webSocket);
+        if (!webSocket.get().isEmpty()) b.transportType(AmqpTransportType.AMQP_WEB_SOCKETS).customEndpointAddress(webSocket.get());
         return b.retryOptions(new AmqpRetryOptions().setMaxRetries(1).setDelay(Duration.ofMillis(100)).setTryTimeout(Duration.ofSeconds(20)));
     }
 
@@ -212,7 +222,7 @@ public class Program {
         try (ServiceBusSenderClient s = sender("short"); ServiceBusReceiverClient r = receiver("short"); ServiceBusReceiverClient second = receiver("short")) {
             s.sendMessage(text("x"));
             ServiceBusReceivedMessage lost = take(r, 1).get(0);
-            take(second, 1); // once the lock has ended
+            meanwhile(() -> take(second, 1)); // once the lock has ended
             j.add(reason(() -> r.complete(lost)));
         }
         return j.toString();
@@ -245,7 +255,7 @@ public class Program {
         try (ServiceBusSenderClient s = sender("OWNER", "sessions"); ServiceBusSessionReceiverClient first = sessions("OWNER"); ServiceBusSessionReceiverClient second = sessions("OWNER")) {
             s.sendMessage(text("x").setSessionId("a"));
             ServiceBusReceiverClient lost = first.acceptSession("a");
-            second.acceptNextSession().close(); // once the lock has ended
+            meanwhile(() -> second.acceptNextSession()).close(); // once the lock has ended
             j.add(reason(() -> lost.getSessionState()));
             lost.close();
         }
@@ -274,8 +284,19 @@ public class Program {
         return builder(System.getenv(as)).sessionReceiver().queueName("sessions").maxAutoLockRenewDuration(Duration.ZERO).disableAutoComplete().buildClient();
     }
 
+    /** Does a scenario, and returns the line that is printed. */
+    static String line(String name, Callable<String> scenario, String connects, String by) {
+        connection.set(connects);
+        webSocket.set(by);
+        turn.lock();
+        try { return name + ": " + scenario.call(); } catch (Throwable e) { e.printStackTrace(); return name + ": failed: " + e; } finally { turn.unlock(); }
+    }
+
+    /**
+     * Each three arguments are a connection string, the address of a web socket or nothing, and the names of scenarios.
+     * The lines come in the order of the names. leaveOpen is the last of all, for it ends with the process.
+     */
     public static void main(String[] args) throws Exception {
-        connection = args[0];
         Map<String, Callable<String>> all = new LinkedHashMap<>();
         all.put("send", Program::send);
         all.put("settle", Program::settle);
@@ -293,10 +314,19 @@ public class Program {
         all.put("refused", Transactions::refused);
         all.put("timeout", Transactions::timeout);
         all.put("leaveOpen", Transactions::leaveOpen);
-        for (String name : Arrays.asList(args).subList(1, args.length)) {
-            String told;
-            try { told = all.get(name).call(); } catch (Throwable e) { e.printStackTrace(); told = "failed: " + e; }
-            System.out.println(name + ": " + told);
+        List<FutureTask<String>> told = new ArrayList<>();
+        for (int i = 0; i < args.length; i += 3) {
+            String connects = args[i], by = args[i + 1];
+            for (String name : args[i + 2].split(",")) {
+                FutureTask<String> one = new FutureTask<>(() -> line(name, all.get(name), connects, by));
+                if (told.isEmpty()) one.run(); // alone, for it takes seconds to load the library, which no lock should last through
+                else if (!name.equals("leaveOpen")) new Thread(one).start();
+                told.add(one);
+            }
+        }
+        for (FutureTask<String> one : told) {
+            one.run(); // unless it has begun
+            System.out.println(one.get());
         }
         System.exit(0); // the library's threads would stay a while
     }

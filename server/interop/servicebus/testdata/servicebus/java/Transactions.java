@@ -2,6 +2,7 @@ import com.azure.messaging.servicebus.*;
 import com.azure.messaging.servicebus.models.*;
 import java.time.Duration;
 import java.util.*;
+import java.util.concurrent.locks.LockSupport;
 
 /** Scenarios of Program about settlements in transactions, and transactions that do not end well. */
 class Transactions {
@@ -18,6 +19,11 @@ class Transactions {
                 default: r.deadLetter(m, new DeadLetterOptions().setDeadLetterReason("broken").setDeadLetterErrorDescription("no use").setTransactionContext(t));
             }
         }
+    }
+
+    static Void pause() {
+        LockSupport.parkNanos(Duration.ofMillis(50).toNanos());
+        return null;
     }
 
     static String states(String queue) {
@@ -40,7 +46,7 @@ class Transactions {
             settle(r, got, t);
             r.rollbackTransaction(t);
             j.add(states("short-lock"));
-            for (ServiceBusReceivedMessage m : Program.take(r, 3)) j.add(m.getBody() + ":" + m.getDeliveryCount()); // once their locks have ended
+            for (ServiceBusReceivedMessage m : Program.meanwhile(() -> Program.take(r, 3))) j.add(m.getBody() + ":" + m.getDeliveryCount()); // once their locks have ended
         }
         try (ServiceBusSenderClient s = Program.sender("within"); ServiceBusReceiverClient r = Program.receiver("within"); ServiceBusReceiverClient d = dead("within")) {
             s.sendMessages(three);
@@ -82,7 +88,7 @@ class Transactions {
                 j.add(states(queue));
                 if (commit) r.commitTransaction(t); else r.rollbackTransaction(t);
                 j.add(states(queue));
-                while (!commit && !r.receiveDeferredMessageBatch(numbers).iterator().hasNext()) { } // until the locks have ended
+                while (!commit && !r.receiveDeferredMessageBatch(numbers).iterator().hasNext()) Program.meanwhile(() -> pause()); // until the locks have ended
             }
         }
         return j.toString();
@@ -98,7 +104,7 @@ class Transactions {
             j.add(condition(() -> s.commitTransaction(sends)));
             s.sendMessage(Program.text("x"));
             ServiceBusReceivedMessage lost = Program.take(r, 1).get(0);
-            ServiceBusReceivedMessage kept = Program.take(second, 1).get(0); // once the lock has ended
+            ServiceBusReceivedMessage kept = Program.meanwhile(() -> Program.take(second, 1)).get(0); // once the lock has ended
             ServiceBusTransactionContext settles = r.createTransaction();
             s.sendMessage(Program.text("y"));
             ServiceBusReceivedMessage other = Program.take(r, 1).get(0);
