@@ -200,7 +200,7 @@ func TestDashboardAlertsAndDocsAreOfTheRealMetrics(t *testing.T) {
 
 func checkExpression(t *testing.T, where, expression string, got scrape, values map[string][]string, used map[string]bool) {
 	t.Helper()
-	parsed, err := parser.ParseExpr(expression)
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expression)
 	if err != nil {
 		t.Errorf("%s: %s: %v", where, expression, err)
 		return

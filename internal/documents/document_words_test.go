@@ -169,6 +169,37 @@ func TestWordsPassOverWhatIsNotLive(t *testing.T) {
 	})
 }
 
+// A word that no chunk holds hides none of a frequent one. With statistics PostgreSQL knows only
+// that the first is not frequent.
+func TestWordThatNoChunkHoldsHidesNoOther(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		tenant := tenantOf(t, s, "one")
+		said := make([]string, 50)
+		for i := range said {
+			said[i] = "a heron waits"
+		}
+		liveTexts(t, s, tenant, "live", said, randomVectors(rand.New(rand.NewPCG(7, 7)), len(said), 8))
+		if s.DB.Searchers != nil {
+			if err := s.DB.Search(t.Context(), func(c driver.Conn) error { return c.Prep("ANALYZE chunks").Exec() }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for query, want := range map[string]int{"heron": 8, "absent heron": 8, "heron absent missing": 8, "absent": 0} {
+			var found []Match
+			err := s.DB.Search(t.Context(), func(c driver.Conn) error {
+				index, err := readWordIndex(c, tenant)
+				if err == nil {
+					found, err = matching(index, query, 10, 8)
+				}
+				return err
+			})
+			if err != nil || len(found) != want {
+				t.Errorf("%q: %v, want %d, %v", query, found, want, err)
+			}
+		}
+	})
+}
+
 // What other tenants store changes neither what a search by words finds nor its scores.
 func TestScoresOfWordsTellNothingOfOtherTenants(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {

@@ -103,6 +103,12 @@ func matching(index wordIndex, query string, limit, most int) ([]Match, error) {
 		ranked = held
 	}
 	best, err := index.ranked(ranked, all, most)
+	// A rare word may be in no chunk, for statistics do not tell: the next rarest ones decide then.
+	for err == nil && len(best) == 0 && len(whole) == 0 && len(ranked) < len(held) {
+		held = held[len(ranked):]
+		ranked = telling(held, most)
+		best, err = index.ranked(ranked, false, most)
+	}
 	return inOrder(best, whole), err
 }
 
