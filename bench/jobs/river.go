@@ -23,7 +23,7 @@ import (
 	"github.com/forebayhq/forebay/bench/measure"
 )
 
-// riverVersion is the one that docs/benchmarks.md has figures of; on PostgreSQL 0.51 was not faster.
+// riverVersion is what docs/benchmarks.md has figures of. On PostgreSQL 0.51 was not faster.
 const riverVersion = "0.31"
 
 // riverArgs is a job of River's: 1 KiB of payload, or a number for those who watch the clock.
