@@ -131,6 +131,7 @@ func (s *Session) settle(reports []report, id uint32, d *wire.Disposition) []rep
 		delivery.reported = true
 		s.reported++
 		s.conn.reported++
+		out.reported++
 	}
 	switch {
 	case d.Settled:
@@ -139,6 +140,7 @@ func (s *Session) settle(reports []report, id uint32, d *wire.Disposition) []rep
 		s.dropSent(id, delivery)
 		s.dispose(disposition{role: wire.RoleSender, id: id, state: d.State, settled: true})
 	}
+	out.closes()
 	if known || out.options.Settled == nil {
 		return reports
 	}

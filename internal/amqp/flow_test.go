@@ -244,7 +244,6 @@ func TestWhatThePeerSaysOfDeliveries(t *testing.T) {
 		t.Errorf("unsettled: %+v", left)
 	}
 	p.send(0, &wire.Detach{Handle: 1, Closed: true, Error: &wire.Error{Condition: "test:gone"}})
-	expect[*wire.Detach](p)
 	<-b.Context().Done()
 	if err := context.Cause(b.Context()); !errors.Is(err, amqp.ErrDetached) || condition(err) != "test:gone" {
 		t.Error(err)
@@ -252,10 +251,17 @@ func TestWhatThePeerSaysOfDeliveries(t *testing.T) {
 	if left := b.Unsettled(); !slices.Equal(ids(left), []uint32{1, 3}) || string(left[0].Tag) != "b" {
 		t.Errorf("unsettled after the end: %+v", left)
 	}
-	b.Settle(1, &wire.Accepted{})
 	if _, err := sendOn(t, b, "x"); !errors.Is(err, amqp.ErrDetached) {
 		t.Error(err)
 	}
+	for _, id := range []uint32{1, 3} {
+		b.Settle(id, &wire.Accepted{})
+		if d := expect[*wire.Disposition](p); d.First != id || *d.Last != id || !d.Settled {
+			t.Errorf("%+v", d)
+		}
+	}
+	expect[*wire.Detach](p)
+	b.Settle(1, &wire.Accepted{})
 	if len(told) > 0 {
 		t.Errorf("told twice: %+v", <-told)
 	}

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
@@ -12,6 +13,7 @@ type linkState uint8
 const (
 	linkAttaching linkState = iota // the handler decides
 	linkAttached
+	linkClosing   // the peer's Detach has come, and its answer waits: see Outgoing.closes
 	linkDetaching // Detach was sent, and the peer's has not come
 	linkGone
 )
@@ -33,6 +35,7 @@ type link struct {
 	flowing bool   // in Session.flows
 	kept    int    // bytes that are held for it
 	holds   int    // the handle and the handler's goroutine: reasons to count the link
+	late    *time.Timer
 }
 
 // Name is the link's name, which the peer has chosen.
@@ -69,7 +72,7 @@ func (l *link) Detach(err *wire.Error) {
 }
 
 // over says that nothing can be sent on the link any more. The lock is held, as below.
-func (l *link) over() bool { return l.state >= linkDetaching || l.session.over() }
+func (l *link) over() bool { return l.state >= linkClosing || l.session.over() }
 
 // err is the error of operations on a link that is over.
 func (l *link) err() error {
@@ -134,7 +137,7 @@ func (l *link) end(state linkState, cause error) {
 	if l.incoming != nil {
 		l.incoming.dropPartial()
 	} else {
-		l.outgoing.leaveUnsettled()
+		l.outgoing.leaveUnsettled(state != linkClosing)
 	}
 }
 
@@ -144,6 +147,9 @@ func (l *link) free() {
 	l.decided.fire()
 	if l.incoming != nil {
 		l.incoming.dropPartial()
+	}
+	if l.late != nil {
+		l.late.Stop()
 	}
 	l.unhold()
 }
@@ -172,7 +178,9 @@ func (s *Session) handleAttach(attach *wire.Attach, kept int) {
 		c.fail(wire.ErrFramingError, "handle %d is beyond handle-max", attach.Handle)
 		return
 	}
-	if s.links[attach.Handle] != nil {
+	if before := s.links[attach.Handle]; before != nil && before.state == linkClosing {
+		before.close() // the peer has not waited for the answer
+	} else if before != nil {
 		s.fail(wire.ErrHandleInUse, "handle %d has a link already", attach.Handle)
 		return
 	}
@@ -229,14 +237,50 @@ func (s *Session) handleDetach(detach *wire.Detach) {
 	if detach.Error != nil {
 		cause = detach.Error
 	}
-	switch l.state {
-	case linkAttaching:
+	switch {
+	case l.state == linkAttaching:
 		l.refuse(nil) // the peer expects an Attach before the Detach
-	case linkAttached:
-		l.sendDetach(nil)
-		l.end(linkGone, cause)
+	case l.state == linkAttached && l.outgoing != nil && l.outgoing.reported > 0:
+		l.end(linkClosing, cause)
+		l.late = time.AfterFunc(closingTime, l.closeLate)
+		return
+	case l.state == linkAttached:
+		l.end(linkClosing, cause)
+		l.close()
+		return
+	case l.state == linkClosing:
+		l.close()
+		return
 	}
+	l.forget()
+}
+
+// closingTime bounds how long the answer to a Detach waits.
+const closingTime = 10 * time.Second
+
+func (l *link) closeLate() {
+	l.session.conn.mu.Lock()
+	defer l.session.conn.mu.Unlock()
+	if l.state == linkClosing && !l.session.over() {
+		l.close()
+	}
+}
+
+// close answers the Detach of the peer.
+func (l *link) close() {
+	if l.late != nil {
+		l.late.Stop()
+	}
+	l.sendDetach(nil)
+	if l.outgoing != nil {
+		l.outgoing.leaveUnsettled(true)
+	}
+	l.forget()
+}
+
+// forget frees the handle.
+func (l *link) forget() {
 	l.state = linkGone
-	delete(s.links, detach.Handle)
+	delete(l.session.links, l.handle)
 	l.unhold()
 }

@@ -25,6 +25,7 @@ type Outgoing struct {
 	drained       bool   // the next flow says so
 	changed       signal // fired when credit or drain change
 	unsettled     int
+	reported      int          // of those, how many the peer has said an outcome of
 	left          []Settlement // what was not settled when the link ended
 }
 
@@ -324,14 +325,24 @@ func (c *Conn) sendTransfer(out *Outgoing, id uint32, t *Transfer, first bool) (
 }
 
 // Settle settles a delivery with that state, and tells the peer. It does nothing if the peer has
-// settled, or the link has ended.
+// settled, or the link has ended. What the peer has said an outcome of before it detached can be
+// settled for closingTime: the answer to its Detach waits for that, because clients never hear of
+// a delivery whose link they have seen closed.
 func (out *Outgoing) Settle(id uint32, state wire.DeliveryState) {
 	s, c := out.session, out.session.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d := s.unsettled[id]; d != nil && d.link == out && !out.over() {
+	if d := s.unsettled[id]; d != nil && d.link == out && !s.over() {
 		s.dropSent(id, d)
 		s.dispose(disposition{role: wire.RoleSender, id: id, state: state, settled: true})
+		out.closes()
+	}
+}
+
+// closes answers the peer's Detach once nothing is left that the answer waits for.
+func (out *Outgoing) closes() {
+	if out.state == linkClosing && out.reported == 0 {
+		out.close()
 	}
 }
 
@@ -341,6 +352,7 @@ func (s *Session) dropSent(id uint32, d *sent) {
 	if d.reported {
 		s.reported--
 		s.conn.reported--
+		d.link.reported--
 		s.conn.answered.fire()
 	}
 	s.conn.outbound.free(sentBytes)
@@ -368,11 +380,14 @@ func (out *Outgoing) listUnsettled() (list []Settlement) {
 	return list
 }
 
-// leaveUnsettled takes the unsettled deliveries of a link that ends off the session.
-func (out *Outgoing) leaveUnsettled() {
-	out.left = out.listUnsettled()
-	for _, d := range out.left {
-		out.session.dropSent(d.ID, out.session.unsettled[d.ID])
+// leaveUnsettled takes unsettled deliveries of a link that ends off the session: all of them, or
+// those of which the peer has said nothing.
+func (out *Outgoing) leaveUnsettled(all bool) {
+	for _, d := range out.listUnsettled() {
+		if sent := out.session.unsettled[d.ID]; all || !sent.reported {
+			out.left = append(out.left, d)
+			out.session.dropSent(d.ID, sent)
+		}
 	}
 }
 
