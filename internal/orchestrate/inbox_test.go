@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // A completed work item is ready when the next event of its inbox is due, also if that comes in
@@ -93,7 +94,7 @@ func TestToldAfterItsCompletion(t *testing.T) {
 			mustDo(t, s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: id, Event: Inline([]byte("start"))}))
 		}
 		take := func(of string) *OrchestrationItem {
-			items, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: time.Hour, Taker: takesName(of)})
+			items, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: time.Hour, Taker: workqueues.Only(of)})
 			mustDo(t, err)
 			return &items[0]
 		}

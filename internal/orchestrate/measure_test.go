@@ -75,7 +75,7 @@ func TestObserve(t *testing.T) {
 		p.store.Orchestrations.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
-			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), ClaimRequest{Max: 1, Lock: time.Millisecond, Taker: takesName("fails")})
+			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), ClaimRequest{Max: 1, Lock: time.Millisecond, Taker: workqueues.Only("fails")})
 			if err != nil || len(claimed) != 1 || claimed[0].ID != id {
 				t.Fatalf("%+v: %v", claimed, err)
 			}

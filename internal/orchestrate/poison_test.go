@@ -11,12 +11,13 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // claimOne claims an orchestration work item, as a process does.
 func claimOne(t *testing.T, s *stores, name string, lock time.Duration) OrchestrationItem {
 	t.Helper()
-	orchestrations, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Taker: takesName(name)})
+	orchestrations, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Taker: workqueues.Only(name)})
 	if err != nil {
 		t.Fatal(err)
 	}

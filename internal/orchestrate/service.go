@@ -202,7 +202,7 @@ type Service struct {
 	// it panic.
 	beforeApply func(id string)
 
-	takesOrchestrations, takesActivities workqueues.Taker
+	takesOrchestrations, takesActivities *workqueues.Taker
 
 	taskHubs map[int64]*taskHub // by tenant, guarded by heldItems.mu
 	drained  chan any
@@ -227,7 +227,9 @@ func New(opts Options) *Service {
 		heldItems: newHeldItems(opts.ConcurrentOrchestrations, opts.ConcurrentActivities),
 		workers:   noWorkers{}, taskHubs: map[int64]*taskHub{}, drained: make(chan any),
 	}
-	s.useTakers()
+	connected := func(tenant int64) bool { return s.workers.Connected(tenant) }
+	s.takesOrchestrations = workqueues.Known(s.registry.hasOrchestrator, connected)
+	s.takesActivities = workqueues.Known(s.registry.hasActivity, connected, TaskActivity)
 	return s
 }
 
@@ -307,7 +309,7 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 }
 
 func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error) {
-	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: &s.takesOrchestrations})
+	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: s.takesOrchestrations})
 	for i := range orchestrations {
 		s.hold(orchestrations[i].Token, &heldItem{orchestration: &orchestrations[i]})
 		if h := s.taskHub(orchestrations[i].Tenant); orchestrations[i].LostDeliveries >= maxLostDeliveries {
@@ -342,7 +344,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 			s.restartClaim = nil
 		}
 	}
-	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: &s.takesActivities,
+	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: s.takesActivities,
 		Room: func(tenant int64, held, all int) int { return s.room(tenant, held, all, full) }})
 	for i := range activities {
 		a := &activities[i]
@@ -360,7 +362,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 }
 
 func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: &takesJobs})
+	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: takesJobs})
 	for i := range activities {
 		s.hold(activities[i].Token, &heldItem{activity: &activities[i]})
 		go s.taskHub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
@@ -368,34 +370,8 @@ func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) 
 	return len(activities), err
 }
 
-// useTakers says which work items this process takes: those whose functions it has, and all others
-// of tenants with workers that are connected.
-func (s *Service) useTakers() {
-	connected := func(tenant int64) bool { return s.workers.Connected(tenant) }
-	s.takesOrchestrations = workqueues.Taker{Connected: connected, Takes: func(name string) workqueues.Condition {
-		if s.registry.hasOrchestrator(name) {
-			return workqueues.Always
-		}
-		return workqueues.IfConnected
-	}}
-	s.takesActivities = workqueues.Taker{Connected: connected, Takes: func(name string) workqueues.Condition {
-		switch {
-		case name == TaskActivity:
-			return workqueues.Never
-		case s.registry.hasActivity(name):
-			return workqueues.Always
-		}
-		return workqueues.IfConnected
-	}}
-}
-
 // takesJobs takes the activities that are jobs.
-var takesJobs = workqueues.Taker{Takes: func(name string) workqueues.Condition {
-	if name == TaskActivity {
-		return workqueues.Always
-	}
-	return workqueues.Never
-}}
+var takesJobs = workqueues.Only(TaskActivity)
 
 // renew extends the locks of all held work items. An item whose lock is lost is cancelled.
 func (s *Service) renew(ctx context.Context) {

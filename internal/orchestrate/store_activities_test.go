@@ -22,15 +22,6 @@ func anyWork(n int) ClaimRequest {
 
 var takesAny = workqueues.Taker{Takes: func(string) workqueues.Condition { return workqueues.Always }}
 
-func takesName(name string) *workqueues.Taker {
-	return &workqueues.Taker{Takes: func(other string) workqueues.Condition {
-		if other == name {
-			return workqueues.Always
-		}
-		return workqueues.Never
-	}}
-}
-
 func takesOf(tenant int64) *workqueues.Taker {
 	return &workqueues.Taker{
 		Takes:     func(string) workqueues.Condition { return workqueues.IfConnected },

@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
 // removableCode is the code that the tests below take away from open instances.
@@ -195,7 +196,7 @@ func TestTerminateWaitsForTheItem(t *testing.T) {
 			if lost {
 				lock = time.Millisecond
 			}
-			orchestrations, err := p.store.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Taker: takesName("held")})
+			orchestrations, err := p.store.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Taker: workqueues.Only("held")})
 			if err != nil || len(orchestrations) != 1 || orchestrations[0].ID != id {
 				t.Fatalf("%+v: %v", orchestrations, err)
 			}

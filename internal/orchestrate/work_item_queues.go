@@ -45,11 +45,12 @@ const neverVisible = inbox.Never
 // waiting claims.
 type participant struct {
 	*db.Writer
-	queues  workqueues.Set
-	waiting []*claim
-	stale   bool           // other processes may have made queues that it has not been told of
-	unknown map[int64]bool // numbers of queues that other processes have made
-	onLost  *db.Listener[int]
+	queues   workqueues.Set
+	waiting  []*claim
+	stale    bool           // other processes may have made queues that it has not been told of
+	unknown  map[int64]bool // numbers of queues that other processes have made
+	allDueAt int64          // when MarkAllDue has last done so
+	onLost   *db.Listener[int]
 }
 
 // tx is the part of orchestrations in a transaction.
@@ -270,12 +271,23 @@ func (l *participant) Notified(n *db.Notification) {
 			l.stale = true
 		}
 	})
+	if n.Many[notifyReady] {
+		l.MarkAllDue(true)
+	}
 }
 
 // mostUnknown is how many queues of other processes are read one by one. Beyond that all are read.
 const mostUnknown = 1000
 
-func (l *participant) MarkAllDue(bool) {
+// MarkAllDue has all queues asked. That takes the longer the more there are, and so it is done the
+// more rarely, unless something has changed.
+func (l *participant) MarkAllDue(all bool) {
+	at := l.Clock()
+	rest := l.Polling.Milliseconds() * int64(l.queues.Len()/mostAsked)
+	if since := at - l.allDueAt; !all && since >= 0 && since < rest {
+		return
+	}
+	l.allDueAt = at
 	l.queues.SetAllDue(0)
 	l.stale = l.Shared()
 }

@@ -1,6 +1,7 @@
 package orchestrate
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -27,6 +28,47 @@ func TestManyEmptyQueues(t *testing.T) {
 		mustDo(t, s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "late", Event: Inline([]byte("start"))}))
 		if items, err := s.Orchestrations.ClaimOrchestrations(t.Context(), anyWork(mostAsked/2)); err != nil || len(items) != 1 || items[0].ID != "one" {
 			t.Fatalf("%+v: %v", items, err)
+		}
+	})
+}
+
+// Many queues are asked rarely, unless something has changed: a tenant can have any number.
+func TestManyQueuesAreAskedRarely(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		_, err := db.TransactIn(t.Context(), key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(now *tx) (struct{}, error) {
+			queues := &now.w.queues
+			due := func(want bool, why string) {
+				t.Helper()
+				if q := queues.Find(-1); q.DueBy(0) != want {
+					t.Errorf("due: %v, %s", !want, why)
+				}
+				queues.SetDue(queues.Find(-1), neverVisible)
+			}
+			add := func(upTo int) {
+				for no := queues.Len(); no <= upTo; no++ {
+					queues.Add(-1-int64(no), workqueues.ID{Kind: workqueues.Activities, Name: fmt.Sprint(no)})
+				}
+			}
+			add(mostAsked / 2)
+			now.w.MarkAllDue(false)
+			due(true, "there are few")
+			now.w.MarkAllDue(false)
+			due(true, "there are few")
+			add(3 * mostAsked)
+			now.w.Polling = time.Hour
+			now.w.MarkAllDue(false)
+			due(false, "there are many, which were asked just now")
+			now.w.MarkAllDue(true)
+			due(true, "something has changed")
+			now.w.Notified(&db.Notification{Many: map[db.WordKind]bool{notifyReady: true}})
+			due(true, "more have become ready than are named")
+			now.w.allDueAt -= (4 * time.Hour).Milliseconds()
+			now.w.MarkAllDue(false)
+			due(true, "it is long ago")
+			return struct{}{}, errors.New("nothing is stored")
+		})
+		if err == nil {
+			t.Error("it is stored")
 		}
 	})
 }

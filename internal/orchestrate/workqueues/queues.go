@@ -63,6 +63,9 @@ func (s *Set) Add(no int64, id ID) {
 	s.SetDue(q, 0)
 }
 
+// Len is how many queues are known.
+func (s *Set) Len() int { return len(s.byNo) }
+
 // Find returns the queue with that number; nil: it is not known.
 func (s *Set) Find(no int64) *Queue { return s.byNo[no] }
 

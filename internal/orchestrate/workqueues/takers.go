@@ -27,6 +27,30 @@ type Taker struct {
 	Connected func(tenant int64) bool
 }
 
+// Known takes the names that somebody has always, and others while a worker of their tenant is
+// connected, but none of some.
+func Known(has func(name string) bool, connected func(tenant int64) bool, but ...string) *Taker {
+	return &Taker{Connected: connected, Takes: func(name string) Condition {
+		switch {
+		case slices.Contains(but, name):
+			return Never
+		case has(name):
+			return Always
+		}
+		return IfConnected
+	}}
+}
+
+// Only takes one name.
+func Only(name string) *Taker {
+	return &Taker{Takes: func(other string) Condition {
+		if other == name {
+			return Always
+		}
+		return Never
+	}}
+}
+
 // By is a taker of items of one kind: Orchestrations or Activities.
 type By struct {
 	Kind Kind

@@ -11,15 +11,7 @@ import (
 
 // takes takes the names given always, and others while a worker is connected.
 func takes(connected *[]int64, names ...string) *Taker {
-	return &Taker{
-		Takes: func(name string) Condition {
-			if slices.Contains(names, name) {
-				return Always
-			}
-			return IfConnected
-		},
-		Connected: func(tenant int64) bool { return slices.Contains(*connected, tenant) },
-	}
+	return Known(func(name string) bool { return slices.Contains(names, name) }, func(tenant int64) bool { return slices.Contains(*connected, tenant) })
 }
 
 func plenty(int64) int { return 1000 }
