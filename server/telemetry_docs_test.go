@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 
@@ -223,7 +223,7 @@ func checkExpression(t *testing.T, where, expression string, got scrape, values 
 			of := got.labels(name)
 			known = append(known, of...)
 			for _, m := range n.LabelMatchers {
-				if m.Name != labels.MetricName && m.Name != "job" && !slices.Contains(of, m.Name) {
+				if m.Name != model.MetricNameLabel && m.Name != "job" && !slices.Contains(of, m.Name) {
 					t.Errorf("%s: %s has no label %s", where, name, m.Name)
 				}
 				for value := range strings.SplitSeq(m.Value, "|") {
