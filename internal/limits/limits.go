@@ -2,9 +2,9 @@
 //
 // A [Meter] counts in the database how much of each thing a tenant has, and adds what it has let
 // through since. It counts again when that sum reaches the limit, when it has let through its
-// share of the remainder, and after some seconds. So a limit costs no writes and errors do not
-// accumulate: the next count includes what ended, what was purged and what other processes
-// stored.
+// share of the remainder, and after some seconds. What takes long is counted more rarely, and most
+// rarely while half of the limit is left. So a limit costs no writes and errors do not accumulate:
+// the next count includes what ended, what was purged and what other processes stored.
 //
 // A process that has the database to itself never exceeds a limit. Each of several processes lets
 // through a sixty-fourth of the remainder before it counts again. Together they exceed a limit by
@@ -71,6 +71,9 @@ const (
 	countFor = 5 * time.Second
 	// countShare is how many times as long as it took a count is valid.
 	countShare = 50
+	// farFactor is by how much that share is less while half of the limit is left. What is stored may
+	// be much, and counting reads all of it.
+	farFactor = 12
 	// cheap is the longest time of a count that may be repeated for each request.
 	cheap = 5 * time.Millisecond
 	// shares is into how many parts the remainder of a limit is divided if there are several
@@ -117,6 +120,15 @@ type count struct {
 }
 
 func (c *count) estimate() int64 { return c.used + c.since + c.going }
+
+// validFor is how long the count is valid where most is the limit.
+func (c *count) validFor(most int64) time.Duration {
+	valid := countShare * c.took
+	if c.estimate() <= most/2 {
+		valid *= farFactor
+	}
+	return max(countFor, valid)
+}
 
 func (m *Meter) tenant(name string) *tenant {
 	m.mu.Lock()
@@ -216,7 +228,7 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 		return Taken{}, nil
 	}
 	c := t.count(name)
-	for counted := false; ; counted = true {
+	for counted, waited := false, false; ; {
 		c.mu.Lock()
 		left := most - c.used
 		if m.source.Shared() {
@@ -224,7 +236,10 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 		}
 		age := time.Since(c.at)
 		known := !c.at.IsZero()
-		stale := known && age >= max(countFor, countShare*c.took)
+		// What may be let through without another count is counted before it is used up, so that
+		// nobody waits for that.
+		soon := c.since+c.going+n > left-left/4 && age >= countShare*c.took
+		stale := known && (soon || age >= c.validFor(most))
 		within := c.estimate()+n <= most
 		switch {
 		// A count that was just taken decides alone.
@@ -232,7 +247,7 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 			c.going += n
 			c.mu.Unlock()
 			if stale { // nobody waits for that
-				m.start(t, c, name, most)
+				_, _ = m.start(t, c, name, most)
 			}
 			return Taken{c, n}, nil
 		case counted, !within && known && c.took > cheap && age < countShare*c.took:
@@ -244,29 +259,34 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 			return Taken{}, refusal
 		}
 		c.mu.Unlock()
-		if err := m.recount(ctx, t, c, name, most); err != nil {
+		began, err := m.recount(ctx, t, c, name, most)
+		if err != nil {
 			return Taken{}, err
 		}
+		// A count that was under way may not have seen what has ended since, and counts twice what was
+		// stored since.
+		counted = began || waited
+		waited = true
 	}
 }
 
 // start begins to count, unless a count is under way, and returns a channel that is closed at its
-// end.
-func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <-chan struct{} {
+// end. began is false for one that was under way.
+func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) (ended chan struct{}, began bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pending != nil {
-		return c.pending
+		return c.pending, false
 	}
-	ended := make(chan struct{})
+	ended = make(chan struct{})
 	if m.ctx.Err() != nil {
 		close(ended)
-		return ended
+		return ended, true
 	}
 	c.pending = ended
-	since, began := c.since, time.Now()
+	since, at := c.since, time.Now()
 	m.running.Go(func() {
 		defer close(ended)
 		used, err := m.source.LimitUsed(m.ctx, t.no, name, most+1)
@@ -275,10 +295,10 @@ func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <
 		if c.pending = nil; err == nil {
 			// The count may include what was stored meanwhile, which then counts twice until the next
 			// count.
-			c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(began)
+			c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(at)
 		}
 	})
-	return ended
+	return ended, true
 }
 
 // background runs f, unless the meter is closed.
@@ -293,17 +313,19 @@ func (m *Meter) background(f func()) bool {
 }
 
 // recount counts, or waits for a count under way, but not for ever. If that takes too long or
-// fails, the known number has to do: a limit does not stop a tenant that cannot be counted.
-func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) error {
+// fails, the known number has to do: a limit does not stop a tenant that cannot be counted. began
+// says whether it was not under way.
+func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) (began bool, err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	ended, began := m.start(t, c, name, most)
 	select {
-	case <-m.start(t, c, name, most):
-		return m.ctx.Err()
+	case <-ended:
+		return began, m.ctx.Err()
 	case <-timer.C:
-		return nil
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return began, ctx.Err()
 	}
 }
 

@@ -22,8 +22,9 @@ type truth struct {
 	counts int
 	limits forebay.TenantLimits
 	shared bool
-	others atomic.Int64 // processes beside this one
-	fails  error        // of each count
+	others atomic.Int64  // processes beside this one
+	fails  error         // of each count
+	takes  time.Duration // each count; only by a clock that does not really run
 }
 
 func (s *truth) EnsureTenant(context.Context, string) (int64, error) { return 1, nil }
@@ -33,6 +34,9 @@ func (s *truth) TenantLimits(context.Context, int64) (forebay.TenantLimits, erro
 	return s.limits, nil
 }
 func (s *truth) LimitUsed(_ context.Context, _ int64, _ forebay.LimitName, most int64) (int64, error) {
+	if s.takes > 0 {
+		<-time.After(s.takes)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts++
@@ -101,6 +105,45 @@ func TestTakeCountsSeldom(t *testing.T) {
 			t.Fatalf("%d counts", s.counts)
 		}
 	})
+}
+
+// Far from the limit long counts are seldom, and nobody waits for any but the first.
+func TestLongCountsAreSeldomAndBesideRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		used, stored int64 // at first, and by each request
+		shared       bool
+		least, most  int // counts in 100 s
+	}{
+		"far from the limit":                     {used: 1000, least: 2, most: 3},
+		"near the limit":                         {used: 60_000, least: 18, most: 21},
+		"what a process may have is used up":     {used: 1000, stored: 1, shared: true, least: 2, most: 3},
+		"what was left is stored by this tenant": {used: 1000, stored: 80, least: 3, most: 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				most := int64(100_000)
+				s := &truth{n: c.used, takes: 100 * time.Millisecond, limits: forebay.TenantLimits{WaitingJobs: &most}, shared: c.shared}
+				m := New(s, forebay.TenantLimits{})
+				defer m.Close()
+				for i := range 1000 {
+					began := time.Now()
+					done, err := m.Take(t.Context(), "acme", forebay.LimitWaitingJobs, max(1, c.stored))
+					if waited := time.Since(began); err != nil || i > 0 && waited > 0 {
+						t.Fatalf("request %d waited %s: %v", i, waited, err)
+					}
+					s.mu.Lock()
+					s.n += c.stored
+					s.mu.Unlock()
+					done()
+					<-time.After(100 * time.Millisecond)
+				}
+				if s.mu.Lock(); s.counts < c.least || s.counts > c.most {
+					t.Errorf("%d counts, not %d to %d", s.counts, c.least, c.most)
+				}
+				s.mu.Unlock()
+			})
+		})
+	}
 }
 
 // Requests at the same moment do not exceed a limit together, because what is being stored
