@@ -251,8 +251,7 @@ func starts(t *testing.T, s *stores, ids ...string) (items []*OrchestrationItem)
 }
 
 // What is stored after a transaction that made a queue and failed is found by every process, under
-// the name that it has. A number that a failed transaction used is given again by SQLite, and never
-// again by PostgreSQL.
+// its name. SQLite gives the number of the failed transaction again. PostgreSQL never does.
 func TestQueueOfAFailedTransaction(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		s := e.Open()

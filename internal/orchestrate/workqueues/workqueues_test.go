@@ -73,8 +73,8 @@ func TestNamesThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// Tenants of which nothing is known to become ready cost those nothing who look for work. When they
-// have something again, it is not their turn before others.
+// Tenants without an item that may become ready cost those nothing who look for work. Once they
+// have one again, they do not go ahead of others.
 func TestTenantsWithNothing(t *testing.T) {
 	var s Set
 	by := By{Activities, takes(&[]int64{}, "name")}
