@@ -143,7 +143,9 @@ func TestRoundsThatFindNothing(t *testing.T) {
 	commits := make(chan db.Commit, 10_000)
 	s.DB.OnCommit(func(c db.Commit) { commits <- c })
 	claimed := make(chan OrchestrationItem, 2)
-	go func() {
+	var claimant sync.WaitGroup
+	t.Cleanup(claimant.Wait)
+	claimant.Go(func() {
 		for range cap(claimed) {
 			items, err := s.Orchestrations.ClaimOrchestrations(ctx, ClaimRequest{Max: 1, Lock: time.Hour, Taker: &takesAny})
 			if err != nil || len(items) != 1 {
@@ -153,7 +155,7 @@ func TestRoundsThatFindNothing(t *testing.T) {
 			claimed <- items[0]
 		}
 		close(claimed)
-	}()
+	})
 	by := workqueues.By{Kind: workqueues.Orchestrations, Taker: &takesAny}
 	for waits, next := 0, int64(0); waits == 0 || next != neverVisible; {
 		inWriter(func(t *tx) error {
