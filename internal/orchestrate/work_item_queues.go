@@ -451,6 +451,8 @@ func (l *participant) Invalidate(of *db.Tx, at int64) {
 		for _, c := range t.served {
 			c.unserve()
 		}
+		// A queue that the transaction has read may be one that another process has made.
+		l.stale = l.stale || l.Shared() && len(t.queues) > 0
 	}
 	l.queues.SetAllDue(at)
 }

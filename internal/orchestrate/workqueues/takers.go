@@ -80,14 +80,14 @@ func (b By) TakesFrom(q *Queue) bool { return b.meets(b.condition(q), q.Tenant) 
 type view struct {
 	By
 	entries map[*Queue]*entry
-	tenants map[int64]*ofTenant
+	tenants map[int64]*ofTenant // those that have a queue in the view
+	asked   map[int64]int64     // by tenant: the turn in which a queue was asked last
 }
 
 // ofTenant is the queues of a tenant in a view.
 type ofTenant struct {
 	tenant            int64
 	always, connected entries // by the condition under which they are taken from
-	asked             int64   // the turn in which one of them was asked last; 0: never
 }
 
 // first is the queue that is due first of those that are taken from now; nil: there is none.
@@ -136,7 +136,7 @@ func (e *entries) Pop() any {
 func (s *Set) view(by By) *view {
 	v := s.views[by]
 	if v == nil {
-		v = &view{By: by, entries: map[*Queue]*entry{}, tenants: map[int64]*ofTenant{}}
+		v = &view{By: by, entries: map[*Queue]*entry{}, tenants: map[int64]*ofTenant{}, asked: map[int64]int64{}}
 		if s.views == nil {
 			s.views = map[By]*view{}
 		}
@@ -178,6 +178,9 @@ func (v *view) update(q *Queue) {
 func (v *view) remove(e *entry) {
 	heap.Remove(e.in, e.index)
 	delete(v.entries, e.Queue)
+	if o := v.tenants[e.Tenant]; len(o.always)+len(o.connected) == 0 {
+		delete(v.tenants, e.Tenant)
+	}
 }
 
 // NextDue is when the taker may find an item; inbox.Never: nothing is known to become ready. room
@@ -213,7 +216,7 @@ func (s *Set) Due(by By, now int64, most int, room func(tenant int64) int) (shar
 		}
 	}
 	slices.SortFunc(due, func(a, b *ofTenant) int {
-		return cmp.Or(cmp.Compare(a.asked, b.asked), cmp.Compare(a.tenant, b.tenant))
+		return cmp.Or(cmp.Compare(v.asked[a.tenant], v.asked[b.tenant]), cmp.Compare(a.tenant, b.tenant))
 	})
 	due = due[:min(len(due), most)]
 	for i, o := range due {
@@ -229,7 +232,7 @@ func (s *Set) Due(by By, now int64, most int, room func(tenant int64) int) (shar
 		for _, share := range shares {
 			if share.later == pass {
 				s.SetDue(share.Queue, now)
-				v.tenants[share.Tenant].asked = s.turn
+				v.asked[share.Tenant] = s.turn
 			}
 		}
 	}

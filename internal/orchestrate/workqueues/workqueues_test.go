@@ -73,6 +73,36 @@ func TestNamesThatNobodyTakes(t *testing.T) {
 	}
 }
 
+// Tenants without an item that may become ready cost those nothing who look for work. Once they
+// have one again, they do not go ahead of others.
+func TestTenantsWithNothing(t *testing.T) {
+	var s Set
+	by := By{Activities, takes(&[]int64{}, "name")}
+	const tenants = 100
+	for tenant := range int64(tenants) {
+		s.addAll(tenant, "name")
+	}
+	got := map[int64]int{}
+	for range 3 * tenants / 2 {
+		shares := s.Due(by, 7, 2, plenty)
+		for _, q := range s.byNo {
+			s.SetDue(q, inbox.Never)
+		}
+		if looked := len(s.view(by).tenants); looked > 0 {
+			t.Fatalf("%d tenants with nothing are looked at", looked)
+		}
+		for _, share := range shares {
+			got[share.Tenant]++
+		}
+		s.SetAllDue(0)
+	}
+	for tenant := range int64(tenants) {
+		if got[tenant] != 3 {
+			t.Errorf("tenant %d had %d turns, not 3", tenant, got[tenant])
+		}
+	}
+}
+
 // A tenant with many names gets no more than a tenant with one.
 func TestTenantsShare(t *testing.T) {
 	for _, test := range []struct{ most, loud, quiet int }{{64, 32, 32}, {1, 1, 0}, {3, 2, 1}} {
