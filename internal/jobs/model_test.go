@@ -322,7 +322,7 @@ func (w *world) redrive(t *rapid.T) {
 
 func (w *world) purge(t *rapid.T) {
 	j := w.any(t)
-	purged, err := w.s.Jobs.PurgeDeadLetters(context.Background(), []int64{j.seq}, audit.Act{})
+	purged, err := w.s.Jobs.PurgeDeadLetters(context.Background(), []Purge{{Seq: j.seq}}, audit.Act{})
 	if err != nil {
 		t.Fatalf("purge: %v", err)
 	}
