@@ -98,7 +98,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
 		d.log.WarnContext(ctx, "lost the lock; the call was cancelled", which(job))
-		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.LockLost(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
 		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):

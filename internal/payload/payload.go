@@ -9,10 +9,10 @@
 //
 // An input or result over 64 KiB goes to blob storage before the transaction that refers to it.
 // The key is new for each upload and made by Forebay alone. A settlement that is tried again
-// uploads nothing again within half an hour. What is refused is removed at once; where nobody knows whether a
-// transaction was made, the database is asked an hour later. How much output such an input asks
-// for stays with the job, for admission. A crash in between leaves a blob that nobody refers to;
-// a sweep at start-up and every hour removes those older than an hour.
+// uploads nothing again within half an hour. What is refused is removed at once; where nobody
+// knows whether a transaction was made, the database is asked an hour later. How much output such
+// an input asks for stays with the job, for admission. A crash in between leaves a blob that
+// nobody refers to; a sweep at start-up and every hour removes those older than an hour.
 package payload
 
 import (
