@@ -358,3 +358,24 @@ func TestCallThatIsGivenUpIsRecorded(t *testing.T) {
 		}
 	})
 }
+
+// Jobs that are refused for good before a call, such as for their own limits, do not pause a lane.
+// Others come right behind them.
+func TestRefusedJobsDoNotPauseALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc, _ := serve(t, defaults(), func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+			if string(call.Input) == `"refused"` {
+				return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassPermanent, Code: "cost_limit", Uncalled: true}
+			}
+			return forebay.TaskResult{}, nil
+		})
+		for range 10 * defaults().Concurrency {
+			submit(t, svc, func(r *forebay.SubmitRequest) { r.Input = json.RawMessage(`"refused"`) })
+		}
+		other := submit(t, svc, nil)
+		wait(time.Millisecond)
+		if got := get(t, svc, other.ID); got.Status != forebay.StatusSucceeded {
+			t.Errorf("behind refused jobs it is %s", got.Status)
+		}
+	})
+}
