@@ -140,7 +140,7 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 		for len(seqs) > 0 {
 			var list []Purge
 			for _, seq := range seqs[:min(atOnce, len(seqs))] {
-				list = append(list, Purge{Seq: seq, Generation: 1})
+				list = append(list, Purge{Seq: seq})
 			}
 			seqs = seqs[len(list):]
 			calls = append(calls, func() error {
