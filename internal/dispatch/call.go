@@ -20,7 +20,8 @@ import (
 // know it.
 const unknownTaskDelay = 15 * time.Second
 
-// carryOut runs one delivery up to its settlement and returns how the call went, or errNotCalled.
+// carryOut runs one delivery up to its settlement and returns how the call went, or errNotCalled,
+// or errRefused.
 // It always settles, unless the lock is lost. It calls called when the call is over: the next call
 // need not wait until the outcome is on disk.
 func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called func()) error {
@@ -52,10 +53,13 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	called()
 	d.conclude(ctx, work, job, result, err)
 	var failure *forebay.TaskError
-	if errors.As(err, &failure) && failure.Uncalled {
+	switch {
+	case !errors.As(err, &failure) || !failure.Uncalled:
+		return err
+	case failure.Class == forebay.ClassThrottled: // it has gone back
 		return errNotCalled
 	}
-	return err
+	return errRefused
 }
 
 // call loads the input, within the memory limit, and runs the task.
@@ -98,7 +102,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
 		d.log.WarnContext(ctx, "lost the lock; the call was cancelled", which(job))
-		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.LockLost(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
 		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):

@@ -21,7 +21,7 @@ import (
 
 // serve runs a dispatcher over a store of its own inside the bubble, with one task, until the test
 // ends or stop is called.
-func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.TaskCall) (forebay.TaskResult, error)) (svc *jobs.Service, stop func()) {
+func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.TaskCall) (forebay.TaskResult, error), with ...func(*Dispatcher)) (svc *jobs.Service, stop func()) {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := stores.Open(context.Background(), db.Options{Path: filepath.Join(dir, "forebay.db"), Serve: true})
@@ -41,6 +41,9 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 		t.Fatal(err)
 	}
 	d := New(Options{Worker: svc.Worker(), Logger: slog.New(slog.DiscardHandler), MemoryBytes: 1 << 20, ShutdownTimeout: 5 * time.Second})
+	for _, f := range with {
+		f(d)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -318,6 +321,61 @@ func TestPausedQueueStartsNothing(t *testing.T) {
 		wait(time.Millisecond)
 		if got := get(t, svc, job.ID); got.Status != forebay.StatusSucceeded {
 			t.Fatalf("after the resume it is %s", got.Status)
+		}
+	})
+}
+
+// A process that shares its database gives a call up whose lock it cannot renew in time. If the
+// job is still its own once the database is back, what the call has used is recorded. The job
+// goes back at once.
+func TestCallThatIsGivenUpIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		giveUp := make(chan struct{})
+		var d *Dispatcher
+		svc, _ := serve(t, defaults(), func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
+			if calls++; calls > 1 {
+				return forebay.TaskResult{Deployment: "east"}, nil
+			}
+			close(giveUp)
+			<-ctx.Done()
+			return forebay.TaskResult{Deployment: "east", Usage: forebay.TokenUsage{InputTokens: 7}}, ctx.Err()
+		}, func(made *Dispatcher) { d = made })
+		job := submit(t, svc, nil)
+		<-giveUp
+		d.renewer.mu.Lock()
+		for _, h := range d.renewer.held {
+			h.cancel(jobs.ErrLockLost)
+		}
+		d.renewer.mu.Unlock()
+		wait(time.Second)
+		rows := attempts(t, svc, job.ID)
+		if len(rows) != 2 || rows[0].Outcome != forebay.OutcomeLost || rows[0].Deployment != "east" || rows[0].Usage.InputTokens != 7 {
+			t.Errorf("attempts: %+v", rows)
+		}
+		if got := get(t, svc, job.ID); got.Status != forebay.StatusSucceeded || got.Usage.InputTokens != 7 {
+			t.Errorf("%s, with %d tokens", got.Status, got.Usage.InputTokens)
+		}
+	})
+}
+
+// Jobs that are refused for good before a call, such as for their own limits, do not pause a lane.
+// Others come right behind them.
+func TestRefusedJobsDoNotPauseALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		svc, _ := serve(t, defaults(), func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+			if string(call.Input) == `"refused"` {
+				return forebay.TaskResult{}, &forebay.TaskError{Class: forebay.ClassPermanent, Code: "cost_limit", Uncalled: true}
+			}
+			return forebay.TaskResult{}, nil
+		})
+		for range 10 * defaults().Concurrency {
+			submit(t, svc, func(r *forebay.SubmitRequest) { r.Input = json.RawMessage(`"refused"`) })
+		}
+		other := submit(t, svc, nil)
+		wait(time.Millisecond)
+		if got := get(t, svc, other.ID); got.Status != forebay.StatusSucceeded {
+			t.Errorf("behind refused jobs it is %s", got.Status)
 		}
 	})
 }

@@ -150,9 +150,13 @@ func (l *lane) refund(n int) {
 
 // note reports the outcome of a call to the retry budget.
 func (l *lane) note(err error) {
-	if errors.Is(err, errNotCalled) {
+	switch {
+	case errors.Is(err, errNotCalled):
 		l.refund(1)
 		l.fruitless.Add(1)
+		return
+	case errors.Is(err, errRefused): // it is over, so it does not come back at once
+		l.refund(1)
 		return
 	}
 	l.fruitless.Store(0)
@@ -183,5 +187,9 @@ func (l *lane) giveSlots(n int) {
 	}
 }
 
-// errNotCalled means that the job was returned without a call.
-var errNotCalled = &forebay.TaskError{Class: forebay.ClassThrottled, Code: "not_called", Message: "nothing was called"}
+// errNotCalled means that the job was returned without a call, and errRefused that it has failed
+// without one.
+var (
+	errNotCalled = &forebay.TaskError{Class: forebay.ClassThrottled, Code: "not_called", Message: "nothing was called"}
+	errRefused   = &forebay.TaskError{Class: forebay.ClassPermanent, Code: "refused", Message: "nothing was called"}
+)

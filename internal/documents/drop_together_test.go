@@ -102,7 +102,7 @@ func TestDropsTogetherWithOtherSteps(t *testing.T) {
 			}
 		}
 		together(func() error {
-			_, err := s.Jobs.PurgeDeadLetters(t.Context(), []int64{row.Failed[0].Seq}, audit.Act{Action: "purge"})
+			_, err := s.Jobs.PurgeDeadLetters(t.Context(), []jobs.Purge{{Seq: row.Failed[0].Seq}}, audit.Act{Action: "purge"})
 			return err
 		}, retry("a"), retry("b"))
 		count("new jobs", 3, "jobs WHERE id LIKE 'job_again%'")

@@ -48,11 +48,11 @@ func (t claimTx) backfill(l *scan, claims []*claim) error {
 			l.scanAgain(w.Next)
 			continue
 		}
-		going := l.found
+		l.going = l.found
 		if err := t.backfillScan(l, no, w, list, claims, slots); err != nil {
 			return err
 		}
-		l.found = append(going, l.found...)
+		l.found, l.going = append(l.going, l.found...), nil
 	}
 	return nil
 }

@@ -19,6 +19,13 @@ func (t budgetTx) afford(l *scan, options [][]admission.Option) ([][]admission.O
 	for _, b := range t.admission.Budgets.ByNo {
 		b.Tentative = admission.Amount{}
 	}
+	for _, m := range l.going {
+		for _, b := range m.budgets {
+			if m.Admission != nil {
+				b.Tentative = b.Tentative.Plus(m.Admission.Hold)
+			}
+		}
+	}
 	n := 0
 	for i := range l.found {
 		m := &l.found[i]

@@ -180,7 +180,7 @@ func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit i
 }
 
 // PurgeDeadLetters removes the matching jobs from the subqueue for good. The job records stay,
-// failed.
+// failed. A job that was redriven meanwhile stays, though it may have failed again.
 func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
 	var report forebay.PurgeReport
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
@@ -189,11 +189,11 @@ func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, wh
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: request.FilterDetail(f)}
 	return report, s.eachDeadLetter(ctx, q, 0, func(rows []DeadLetter) error {
-		seqs := make([]int64, len(rows))
+		list := make([]Purge, len(rows))
 		for i, row := range rows {
-			seqs[i] = row.Seq
+			list[i] = Purge{row.Seq, int64(row.Generation)}
 		}
-		purged, err := s.store.PurgeDeadLetters(ctx, seqs, audit)
+		purged, err := s.store.PurgeDeadLetters(ctx, list, audit)
 		report.Purged += purged
 		return err
 	})

@@ -131,16 +131,26 @@ func (t *Tx) redriven(m record.Message, j Redrive) error {
 	return t.event(e)
 }
 
-const sqlRemoveDeadLetter = "DELETE FROM messages WHERE seq = ? AND (subqueue + 0) % 4 >= 2"
+// Purge is one job to remove for good.
+type Purge struct {
+	Seq        int64
+	Generation int64 // the one that is set aside; 0: whichever it is
+}
+
+const sqlRemoveDeadLetter = "DELETE FROM messages WHERE seq = ?1 AND (subqueue + 0) % 4 >= 2 AND (?2 = 0 OR generation = ?2)"
 
 // PurgeDeadLetters removes jobs from their dead-letter or quarantine subqueue for good and
-// returns how many were there. The job records stay, failed.
-func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
+// returns how many were there, in the generation that is named. The job records stay, failed.
+func (s *Store) PurgeDeadLetters(ctx context.Context, jobs []Purge, entry audit.Act) (purged int, err error) {
+	seqs := make([]int64, len(jobs))
+	for i := range jobs {
+		seqs[i] = jobs[i].Seq
+	}
 	return db.TransactIn(ctx, Key, s.Writer, changingDeadLetters(seqs), func(t *Tx) (int, error) {
 		purged := 0
 		err := t.Interleave(len(seqs), func(i int) error {
 			t.Changed(seqs[i])
-			rows, err := t.Prep(sqlRemoveDeadLetter).Int(seqs[i]).Count()
+			rows, err := t.Prep(sqlRemoveDeadLetter).Int(seqs[i]).Int(jobs[i].Generation).Count()
 			purged += rows
 			return err
 		})

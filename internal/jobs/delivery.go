@@ -290,12 +290,23 @@ func (w *Worker) Return(ctx context.Context, d *Delivery, delay time.Duration, w
 // Interrupted puts a delivery back whose call a stop cut off. It is recorded, but charged neither
 // as an attempt nor as a delivery.
 func (w *Worker) Interrupted(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
-	record := AttemptRecord{
-		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
-		ErrorClass: forebay.ClassTransient, ErrorCode: "interrupted", ErrorMessage: []byte("the server stopped before the call ended"),
-		Unmeasured: res.Deployment != "",
-	}
+	record := lostCall(res, "interrupted", "the server stopped before the call ended")
 	return d.settled(record, "", w.store.Interrupt(ctx, &d.LockedJob, record))
+}
+
+// LockLost is for a call that was cut off because its lock was lost, or could not be renewed in
+// time. If nobody else has the job yet, the call is recorded and the job goes back at once. Else
+// it returns forebay.ErrLockLost.
+func (w *Worker) LockLost(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
+	record := lostCall(res, "lock_lost", "the worker could not renew its lock, and gave the call up")
+	return d.settled(record, "", w.store.Lose(ctx, &d.LockedJob, record))
+}
+
+func lostCall(res forebay.TaskResult, code, message string) AttemptRecord {
+	return AttemptRecord{
+		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
+		ErrorClass: forebay.ClassTransient, ErrorCode: code, ErrorMessage: []byte(message), Unmeasured: res.Deployment != "",
+	}
 }
 
 // Expired ends a job whose call its deadline cut off.

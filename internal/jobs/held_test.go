@@ -116,3 +116,38 @@ func TestJobsBehindHeldOnesGo(t *testing.T) {
 		}
 	})
 }
+
+// A job that goes from behind held ones, and one that goes anyway, have room in their budget
+// together.
+func TestJobsBehindHeldOnesKeepBudgets(t *testing.T) {
+	inPurse(t, func(p *purseful) {
+		p.dailyTokens(150)
+		if err := p.Admission.PauseDeployment(p.Context(), "paused", true, audit.Act{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
+			p.Fatal(err)
+		}
+		plan := func(task string, _ []byte, _ int64, _ *forebay.CallEstimate) []admission.Option {
+			if task == "held" {
+				return []admission.Option{{Deployment: "paused", Request: quota.Request{MaxOutputTokens: -1}}}
+			}
+			return []admission.Option{{Deployment: "open", Request: quota.Request{MaxOutputTokens: 100}}}
+		}
+		for i := range 2 * quota.Backfill {
+			p.submit(func(j *NewJob) { j.ID, j.Task, j.Class = fmt.Sprint("held-", i), "held", 1 })
+		}
+		if got := p.claim(plan); len(got) > 0 {
+			p.Fatalf("%s is delivered", got[0].ID)
+		}
+		<-time.After(2 * backfillAgain * time.Millisecond)
+		p.submit(func(j *NewJob) { j.ID, j.Class = "behind", 1 })
+		p.submit(func(j *NewJob) { j.ID, j.Class = "beside", 2 })
+		first := p.claim(plan)
+		if len(first) != 1 {
+			p.Fatalf("%d calls of 100 tokens or more go within 150 tokens", len(first))
+		}
+		p.succeed(&first[0], 10)
+		<-time.After(2 * backfillAgain * time.Millisecond)
+		if second := p.claim(plan); len(second) != 1 || second[0].ID == first[0].ID {
+			p.Fatalf("after %s has used little: %v", first[0].ID, second)
+		}
+	})
+}

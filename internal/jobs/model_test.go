@@ -260,8 +260,12 @@ func (w *world) settle(t *rapid.T) {
 		apply = func() { j.rows++; j.attempt++; j.setAside(queue.SubqueueQuarantine, now) }
 	case 5:
 		record.Outcome = forebay.OutcomeLost
-		err = w.s.Jobs.Interrupt(ctx, &d, record)
-		apply = func() { j.rows++; j.deliveries--; free(j.subqueue, now) }
+		put, uncounted := w.s.Jobs.Interrupt, 1
+		if rapid.Bool().Draw(t, "given up") {
+			put, uncounted = w.s.Jobs.Lose, 0
+		}
+		err = put(ctx, &d, record)
+		apply = func() { j.rows++; j.deliveries -= uncounted; free(j.subqueue, now) }
 	case 6:
 		held, renewErr := w.s.Jobs.Renew(ctx, []queue.Lock{d.Lock}, testLock)
 		if renewErr != nil {
@@ -322,7 +326,7 @@ func (w *world) redrive(t *rapid.T) {
 
 func (w *world) purge(t *rapid.T) {
 	j := w.any(t)
-	purged, err := w.s.Jobs.PurgeDeadLetters(context.Background(), []int64{j.seq}, audit.Act{})
+	purged, err := w.s.Jobs.PurgeDeadLetters(context.Background(), []Purge{{Seq: j.seq}}, audit.Act{})
 	if err != nil {
 		t.Fatalf("purge: %v", err)
 	}

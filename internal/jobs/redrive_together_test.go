@@ -64,3 +64,37 @@ func TestRedriveOfOneSessionTogether(t *testing.T) {
 		claim() // nothing holds the session back
 	})
 }
+
+// A purge removes what its caller has looked at. A job that was redriven since and has failed
+// again, perhaps for another reason, stays.
+func TestPurgeLeavesLaterGenerations(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		j := &tripsOfJobs{T: t, s: s, tenant: tenantNamed(t, s, "acme")}
+		q := j.newQueue()
+		ctx := t.Context()
+		put(t, s, j.tenant, q, 1, nil)
+		var seq int64
+		fail := func(reason string) {
+			t.Helper()
+			got, err := s.Jobs.Claim(ctx, j.claimRequest(q, 1, time.Minute))
+			mustDo(t, err)
+			seq = got[0].Seq
+			mustDo(t, s.Jobs.DeadLetter(ctx, &got[0], AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: reason}, queue.SubqueueDeadLetter, reason))
+		}
+		fail("bad")
+		redriven, err := s.Jobs.Redrive(ctx, []Redrive{{Seq: seq, Generation: 1}}, audit.Act{Action: "redrive"})
+		if err != nil || !redriven[0] {
+			t.Fatal(redriven, err)
+		}
+		fail("worse")
+		for _, of := range []struct {
+			generation int64
+			purged     int
+		}{{1, 0}, {2, 1}} {
+			n, err := s.Jobs.PurgeDeadLetters(ctx, []Purge{{seq, of.generation}}, audit.Act{Action: "purge"})
+			if err != nil || n != of.purged {
+				t.Errorf("of generation %d %d jobs are purged: %v", of.generation, n, err)
+			}
+		}
+	})
+}

@@ -53,6 +53,7 @@ type scan struct {
 	share       flows.Shares
 	plan        admission.Plan
 	found       []candidate
+	going       []candidate        // that are called besides those found, and hold nothing yet
 	more        bool               // more jobs may be ready than were found
 	cut         map[int64]bool     // flows of which only the beginning was found
 	taken       map[int64]int64    // flow → "visible" of the latest job that was taken

@@ -137,12 +137,6 @@ func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason)
 		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
-var sqlRelease = driver.BatchForm(`
-UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
-  waiting = ? WHERE seq = ? AND lock_token = ?`, `
-UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
-  waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3]) AND m.lock_token = p4`)
-
 // Release puts the message back into its subqueue as if it had not been delivered: nothing was
 // called, or a stop interrupted the call. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, waiting forebay.WaitReason) error {
@@ -153,23 +147,28 @@ func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, 
 		}
 		visible := t.Now + delay.Milliseconds()
 		t.dueAgain(m, d.Subqueue, visible)
-		return t.Prep(sqlRelease).Int(visible).TextOrNull(string(waiting)).Int(d.Seq).Int(d.Token).Exec()
+		return t.Prep(record.SQLRelease).Int(visible).TextOrNull(string(waiting)).Int(d.Seq).Int(d.Token).Exec()
 	})
 }
 
-var sqlInterrupt = driver.BatchForm(`
-UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND lock_token = ?`, `
-UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL FROM %s
-WHERE m.seq = ANY (ARRAY[p2]) AND m.lock_token = p3`)
-
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	return s.interrupt(ctx, d, a, 1)
+}
+
+// Lose is Interrupt for a call that was given up because its lock could not be renewed in time.
+// The delivery counts.
+func (s *Store) Lose(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	return s.interrupt(ctx, d, a, 0)
+}
+
+func (s *Store) interrupt(ctx context.Context, d *LockedJob, a AttemptRecord, uncounted int64) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
 		m, err := t.locked(d)
 		if err != nil {
 			return err
 		}
-		if err := t.Prep(sqlInterrupt).Int(t.Now).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+		if err := t.Prep(record.SQLInterrupt).Int(t.Now).Int(uncounted).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 			return err
 		}
 		t.dueAgain(m, d.Subqueue, t.Now)

@@ -138,7 +138,10 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 	edit := &RedriveEdit{Task: "another", MaxAttempts: 2, Input: []byte("2"), InputSize: 1}
 	purges := func(seqs []int64, atOnce int) (calls []func() error) {
 		for len(seqs) > 0 {
-			list := seqs[:min(atOnce, len(seqs))]
+			var list []Purge
+			for _, seq := range seqs[:min(atOnce, len(seqs))] {
+				list = append(list, Purge{Seq: seq})
+			}
 			seqs = seqs[len(list):]
 			calls = append(calls, func() error {
 				n, err := store.PurgeDeadLetters(ctx, list, audit.Act{Action: "purge"})

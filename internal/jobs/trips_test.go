@@ -25,6 +25,7 @@ func transitionsOf(ctx context.Context, s *stores) map[string]func(d *LockedJob)
 		"throttle":  func(d *LockedJob) error { return s.Jobs.Throttle(ctx, d, attempt, forebay.WaitQuota) },
 		"release":   func(d *LockedJob) error { return s.Jobs.Release(ctx, d, time.Minute, "") },
 		"interrupt": func(d *LockedJob) error { return s.Jobs.Interrupt(ctx, d, attempt) },
+		"lose":      func(d *LockedJob) error { return s.Jobs.Lose(ctx, d, attempt) },
 		"dead-letter": func(d *LockedJob) error {
 			return s.Jobs.DeadLetter(ctx, d, attempt, queue.SubqueueDeadLetter, "max_attempts")
 		},

@@ -192,10 +192,10 @@ func (w *waiting) giveUp(why error) error {
 		return w.cutOff(last, err)
 	}
 	_, err := w.Jobs.Cancel(ctx, w.Caller.Tenant, w.job)
-	if err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
-		return errors.Join(why, err)
+	if code := forebay.CodeOf(err); err == nil || code == forebay.CodeNotFound || code == forebay.CodeConflict {
+		return why // it may have ended meanwhile, for nobody waits any more
 	}
-	return why
+	return errors.Join(why, err)
 }
 
 // cutOff ends an answer that has begun. A stream ends with an error event. Any other answer ends

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 )
 
@@ -24,5 +25,23 @@ func TestCallIsSpent(t *testing.T) {
 		if got := w.spent(); got != of.want {
 			t.Errorf("%s, %v: %v", of.left, of.err, got)
 		}
+	}
+}
+
+// endedJobs are jobs that have all ended.
+type endedJobs struct{ Jobs }
+
+func (endedJobs) Cancel(context.Context, string, string) (forebay.Job, error) {
+	return forebay.Job{}, forebay.Errorf(forebay.CodeConflict, "the job cannot be cancelled: it is failed")
+}
+
+// A call that has waited long enough is refused for that, though its job ends before it can be
+// cancelled.
+func TestCallEndsAsItIsGivenUp(t *testing.T) {
+	w := waiting{API: New(Options{Jobs: endedJobs{}}), SurfaceRequest: &api.SurfaceRequest{Request: httptest.NewRequest(http.MethodPost, "/", nil)},
+		call: &pending{ended: make(chan struct{}, 1)}}
+	why := tooLong(forebay.Job{})
+	if err := w.giveUp(why); err != error(why) {
+		t.Errorf("the client hears %q", err)
 	}
 }

@@ -1,5 +1,7 @@
 package payload
 
+import "time"
+
 const DoubtfulAfter = doubtfulAfter
 
 // Doubtful returns how many payloads are in doubt.
@@ -8,3 +10,8 @@ func (s *Store) Doubtful() int {
 	defer s.mu.Unlock()
 	return len(s.doubtful)
 }
+
+// Age makes the upload older.
+func (u *Upload) Age(by time.Duration) { u.stored = u.stored.Add(-by) }
+
+const SweptAfter = sweptAfter

@@ -9,10 +9,10 @@
 //
 // An input or result over 64 KiB goes to blob storage before the transaction that refers to it.
 // The key is new for each upload and made by Forebay alone. A settlement that is tried again
-// uploads nothing again. What is refused is removed at once; where nobody knows whether a
-// transaction was made, the database is asked an hour later. How much output such an input asks
-// for stays with the job, for admission. A crash in between leaves a blob that nobody refers to;
-// a sweep at start-up and every hour removes those older than an hour.
+// uploads nothing again within half an hour. What is refused is removed at once; where nobody
+// knows whether a transaction was made, the database is asked an hour later. How much output such
+// an input asks for stays with the job, for admission. A crash in between leaves a blob that
+// nobody refers to; a sweep at start-up and every hour removes those older than an hour.
 package payload
 
 import (
@@ -63,27 +63,35 @@ func (s *Store) Put(ctx context.Context, tenant int64, id, kind string, payload 
 
 // Upload is a payload that is put again with each attempt to record it.
 type Upload struct {
-	key    string // "": it has not begun
-	stored bool
+	key    string    // "": it has not begun
+	stored time.Time // when it was begun that succeeded; zero: none has
 }
 
-// PutOnce is Put for an upload: each attempt has the same key, and only one stores the payload.
+// uploadKept is for how long an upload is certain to be there, though nothing refers to it.
+const uploadKept = sweptAfter / 2
+
+// PutOnce is Put for an upload. Attempts have the same key, and only one stores the payload. One
+// that could not be recorded for long may have been swept, and is stored again by another key.
 func (s *Store) PutOnce(ctx context.Context, u *Upload, tenant int64, id, kind string, payload []byte) (inline []byte, key string, err error) {
 	if len(payload) <= forebay.InlineBytes {
 		return payload, "", nil
 	}
+	if !u.stored.IsZero() && time.Since(u.stored) >= uploadKept {
+		*u = Upload{}
+	}
 	if u.key == "" { // a new key for each upload: a late one cannot change what another has recorded
 		u.key = blob.Key(tenant, id, kind+"-"+ids.New(""))
 	}
-	if u.stored {
+	if !u.stored.IsZero() {
 		return nil, u.key, nil
 	}
+	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
 	if err := s.Blobs.Put(ctx, u.key, bytes.NewReader(payload), int64(len(payload))); err != nil {
 		return nil, "", err
 	}
-	u.stored = true
+	u.stored = begun
 	return nil, u.key, nil
 }
 
@@ -180,6 +188,9 @@ func (s *Store) RemoveDoubtful(ctx context.Context, now time.Time) (removed int,
 	return removed, err
 }
 
+// sweptAfter is how old a blob is that nothing refers to when the sweep removes it.
+const sweptAfter = time.Hour
+
 // Sweep removes blobs that nothing refers to and that are older than an hour: every transaction
 // that could record them has begun by then. It removes nothing while such a transaction is still
 // under way, for example because its commit waits for a standby.
@@ -190,7 +201,7 @@ func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
 		}
 		return 0, err
 	}
-	return s.Blobs.Sweep(ctx, time.Now().Add(-time.Hour), func(keys []string) (map[string]bool, error) {
+	return s.Blobs.Sweep(ctx, time.Now().Add(-sweptAfter), func(keys []string) (map[string]bool, error) {
 		owners := map[string]string{}
 		var orchestrations []string
 		used := map[string]bool{}

@@ -144,6 +144,35 @@ func TestRepeatedSettlementStoresItsResultOnce(t *testing.T) {
 	}
 }
 
+// A result that cannot be recorded for hours is swept meanwhile. It is there all the same when it
+// is recorded.
+func TestResultThatWaitsForTheDatabaseIsKept(t *testing.T) {
+	s := newRefusing(t)
+	var u payload.Upload
+	result := large(200_000)
+	put := func() string {
+		t.Helper()
+		_, key, err := s.payloads.PutOnce(t.Context(), &u, 1, "job_a", "result", result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	first := put()
+	if again := put(); again != first {
+		t.Errorf("stored a second time as %s", again)
+	}
+	u.Age(payload.SweptAfter)
+	unused := func([]string) (map[string]bool, error) { return nil, nil }
+	if removed, err := s.blobs.Sweep(t.Context(), time.Now().Add(time.Hour), unused); err != nil || removed != 1 {
+		t.Fatalf("%d blobs are swept: %v", removed, err)
+	}
+	kept, err := s.payloads.Get(t.Context(), nil, put(), int64(len(result)))
+	if err != nil || string(kept) != string(result) {
+		t.Errorf("%d bytes are left: %v", len(kept), err)
+	}
+}
+
 // A result that comes too late is removed at once.
 func TestResultOfALostLockIsRemoved(t *testing.T) {
 	s := newRefusing(t)

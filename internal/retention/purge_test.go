@@ -145,7 +145,7 @@ func (h *historian) live(life string) {
 		h.ok(h.s.Jobs.DeadLetter(ctx, h.claim(queueID), failed, rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueDeadLetter, queue.SubqueueQuarantine}).Draw(h.t, "where"), "broken"))
 		j.status, j.setAside = forebay.StatusFailed, true
 		if life == "fails" {
-			_, err := h.s.Jobs.PurgeDeadLetters(ctx, []int64{j.seq}, audit.Act{})
+			_, err := h.s.Jobs.PurgeDeadLetters(ctx, []jobs.Purge{{Seq: j.seq}}, audit.Act{})
 			h.ok(err)
 			j.setAside = false
 		}

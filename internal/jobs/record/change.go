@@ -60,6 +60,21 @@ UPDATE messages m SET subqueue = m.subqueue - m.subqueue % 4, visible_at = x.p1,
 FROM %s WHERE m.seq = ANY (ARRAY[x.p2]) AND (m.subqueue + 0) % 4 >= 2 AND (x.p3 = 0 OR m.generation = x.p3)
 RETURNING x.p1, x.p2, x.p3, m.subqueue, m.flow, m.generation, m.version, m.tenant, (SELECT j.session_id FROM jobs j WHERE j.seq = m.seq)`)
 
+// SQLRelease puts a message back that its lock holds, as if it had not been delivered. It takes
+// the time at which it is visible, what it waits for, the job and the token.
+var SQLRelease = driver.BatchForm(`
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = ? WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3]) AND m.lock_token = p4`)
+
+// SQLInterrupt is SQLRelease for a call that was made. In the place of what the message waits for
+// it takes by how many its deliveries fall.
+var SQLInterrupt = driver.BatchForm(`
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - ?, waiting = NULL WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - p2, waiting = NULL FROM %s
+WHERE m.seq = ANY (ARRAY[p3]) AND m.lock_token = p4`)
+
 // Edit replaces parts of a job. Zero fields stay as they are.
 type Edit struct {
 	Task            string
