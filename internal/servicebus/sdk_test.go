@@ -1,0 +1,97 @@
+package servicebus
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/messaging"
+	"github.com/forebayhq/forebay/internal/servicebus/auth"
+	"github.com/forebayhq/forebay/internal/stores"
+)
+
+// bubble is an endpoint whose clock a test moves, and a client of Azure's SDK for Go.
+type bubble struct {
+	*testing.T
+	*Endpoint
+	*azservicebus.Client
+	store *stores.Stores
+}
+
+// inBubble runs a test with a clock of its own. The client has the key of that text; "": the
+// endpoint has no keys.
+func inBubble(t *testing.T, scopes []forebay.Scope, test func(bubble)) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "forebay.db")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := stores.Open(t.Context(), db.Options{Path: path, Serve: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.DB.Close()
+		known := keys.NewService(s.Keys, nil)
+		name, key := "any", "any"
+		if scopes != nil {
+			made, err := known.Create(t.Context(), forebay.DefaultTenant, scopes, nil, forebay.Budget{}, forebay.LocalActor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, key = made.ID, made.Key
+		}
+		log := slog.New(slog.NewTextHandler(t.Output(), nil))
+		e := New(Options{Messages: messaging.New(messaging.Options{Store: s.Bus}), Verifier: auth.New(auth.Options{Keys: known, Logger: log}), Logger: log})
+		serving, stop := context.WithCancel(context.Background())
+		defer stop()
+		client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://localhost;SharedAccessKeyName="+name+";SharedAccessKey="+key, &azservicebus.ClientOptions{
+			NewWebSocketConn: func(context.Context, azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+				near, far := net.Pipe()
+				go e.serveAMQP(serving, remoteConn{far, "127.0.0.1:5671"}, nil)
+				return near, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close(context.Background())
+		test(bubble{t, e, client, s})
+	})
+}
+
+func (b bubble) ok(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b bubble) queue(name string, settings forebay.MessageQueueSettings) {
+	b.Helper()
+	_, _, err := b.messages.Queues.Put(b.Context(), forebay.DefaultTenant, name, settings)
+	b.ok(err)
+}
+
+// A message for which there is no memory now is one that the client sends again.
+func TestAMessageWithoutMemoryIsSentAgain(t *testing.T) {
+	inBubble(t, nil, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		sender, err := b.NewSender("orders", nil)
+		b.ok(err)
+		b.ok(sender.SendMessage(b.Context(), &azservicebus.Message{Body: []byte("small")}, nil))
+		others := b.received.Claim("other")
+		b.ok(others.Grow(b.Context(), b.received.Capacity()))
+		time.AfterFunc(11*time.Second, others.Release) // when the first attempt was refused
+		b.ok(sender.SendMessage(b.Context(), &azservicebus.Message{Body: make([]byte, 300_000)}, nil))
+		found, _, err := b.messages.Messages.Peek(b.Context(), forebay.DefaultTenant, "orders", messaging.PeekFilter{})
+		if b.ok(err); len(found) != 2 {
+			b.Errorf("there are %d messages", len(found))
+		}
+	})
+}
