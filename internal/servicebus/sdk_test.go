@@ -2,6 +2,7 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -27,9 +28,9 @@ type bubble struct {
 	store *stores.Stores
 }
 
-// inBubble runs a test with a clock of its own. The client has the key of that text; "": the
-// endpoint has no keys.
-func inBubble(t *testing.T, scopes []forebay.Scope, test func(bubble)) {
+// inBubble runs a test with a clock of its own. The client has a key with these scopes; without any
+// the endpoint has no keys.
+func inBubble(t *testing.T, scopes []forebay.Scope, maxMessage int64, test func(bubble)) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +49,7 @@ func inBubble(t *testing.T, scopes []forebay.Scope, test func(bubble)) {
 			name, key = made.ID, made.Key
 		}
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		e := New(Options{Messages: messaging.New(messaging.Options{Store: s.Bus}), Verifier: auth.New(auth.Options{Keys: known, Logger: log}), Logger: log})
+		e := New(Options{Messages: messaging.New(messaging.Options{Store: s.Bus, MaxMessageBytes: maxMessage}), Verifier: auth.New(auth.Options{Keys: known, Logger: log}), Logger: log})
 		serving, stop := context.WithCancel(context.Background())
 		defer stop()
 		client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://localhost;SharedAccessKeyName="+name+";SharedAccessKey="+key, &azservicebus.ClientOptions{
@@ -80,7 +81,7 @@ func (b bubble) queue(name string, settings forebay.MessageQueueSettings) {
 
 // A message for which there is no memory now is one that the client sends again.
 func TestAMessageWithoutMemoryIsSentAgain(t *testing.T) {
-	inBubble(t, nil, func(b bubble) {
+	inBubble(t, nil, forebay.DefaultMaxMessageBytes, func(b bubble) {
 		b.queue("orders", forebay.MessageQueueSettings{})
 		sender, err := b.NewSender("orders", nil)
 		b.ok(err)
@@ -93,5 +94,22 @@ func TestAMessageWithoutMemoryIsSentAgain(t *testing.T) {
 		if b.ok(err); len(found) != 2 {
 			b.Errorf("there are %d messages", len(found))
 		}
+	})
+}
+
+// A batch that the SDK takes for full is one that the server takes.
+func TestABatchIsNoLargerThanAMessageMayBe(t *testing.T) {
+	inBubble(t, nil, 100_000, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		sender, err := b.NewSender("orders", nil)
+		b.ok(err)
+		batch, err := sender.NewMessageBatch(b.Context(), nil)
+		for b.ok(err); err == nil; {
+			err = batch.AddMessage(&azservicebus.Message{Body: make([]byte, 10_000)}, nil)
+		}
+		if !errors.Is(err, azservicebus.ErrMessageTooLarge) {
+			b.Fatal(err)
+		}
+		b.ok(sender.SendMessageBatch(b.Context(), batch, nil))
 	})
 }
