@@ -20,8 +20,9 @@ import (
 const (
 	// receiveMessages is how many messages are received at once.
 	receiveMessages = 100
-	// receiveWait is how long the store waits for a message before it is asked again.
-	receiveWait = 10 * time.Minute
+	// receiveWait is how long the store waits for a message before it is asked again. That keeps a
+	// queue that is deleted when idle, after forebay.MinAutoDelete at least.
+	receiveWait = 4 * time.Minute
 	// retryReceive is when a receive that failed for the server's reasons is tried again.
 	retryReceive = time.Second
 	// linkTimeout is how long a client waits for a session, in milliseconds.

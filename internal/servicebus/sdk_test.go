@@ -113,3 +113,22 @@ func TestABatchIsNoLargerThanAMessageMayBe(t *testing.T) {
 		b.ok(sender.SendMessageBatch(b.Context(), batch, nil))
 	})
 }
+
+// A receiver that waits keeps its queue, which is deleted when idle.
+func TestAWaitingReceiverKeepsItsQueue(t *testing.T) {
+	inBubble(t, nil, forebay.DefaultMaxMessageBytes, func(b bubble) {
+		b.queue("answers", forebay.MessageQueueSettings{AutoDeleteOnIdleSeconds: 300})
+		time.AfterFunc(time.Hour, func() {
+			_, err := b.messages.Messages.Send(b.Context(), forebay.DefaultTenant, "answers", []forebay.NewMessage{{BodyBase64: []byte("late")}})
+			if err != nil {
+				b.Errorf("after an hour: %v", err)
+			}
+		})
+		receiver, err := b.NewReceiverForQueue("answers", nil)
+		b.ok(err)
+		got, err := receiver.ReceiveMessages(b.Context(), 1, nil)
+		if b.ok(err); len(got) != 1 || string(got[0].Body) != "late" {
+			b.Errorf("received %d messages", len(got))
+		}
+	})
+}
