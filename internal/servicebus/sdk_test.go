@@ -25,12 +25,10 @@ type bubble struct {
 	*testing.T
 	*Endpoint
 	*azservicebus.Client
-	store *stores.Stores
 }
 
-// inBubble runs a test with a clock of its own. The client has a key with these scopes; without any
-// the endpoint has no keys.
-func inBubble(t *testing.T, scopes []forebay.Scope, maxMessage int64, test func(bubble)) {
+// inBubble runs a test with a clock of its own. The endpoint has no keys.
+func inBubble(t *testing.T, maxMessage int64, test func(bubble)) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -39,20 +37,11 @@ func inBubble(t *testing.T, scopes []forebay.Scope, maxMessage int64, test func(
 			t.Fatal(err)
 		}
 		defer s.DB.Close()
-		known := keys.NewService(s.Keys, nil)
-		name, key := "any", "any"
-		if scopes != nil {
-			made, err := known.Create(t.Context(), forebay.DefaultTenant, scopes, nil, forebay.Budget{}, forebay.LocalActor)
-			if err != nil {
-				t.Fatal(err)
-			}
-			name, key = made.ID, made.Key
-		}
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		e := New(Options{Messages: messaging.New(messaging.Options{Store: s.Bus, MaxMessageBytes: maxMessage}), Verifier: auth.New(auth.Options{Keys: known, Logger: log}), Logger: log})
+		e := New(Options{Messages: messaging.New(messaging.Options{Store: s.Bus, MaxMessageBytes: maxMessage}), Verifier: auth.New(auth.Options{Keys: keys.NewService(s.Keys, nil), Logger: log}), Logger: log})
 		serving, stop := context.WithCancel(context.Background())
 		defer stop()
-		client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://localhost;SharedAccessKeyName="+name+";SharedAccessKey="+key, &azservicebus.ClientOptions{
+		client, err := azservicebus.NewClientFromConnectionString("Endpoint=sb://localhost;SharedAccessKeyName=any;SharedAccessKey=any", &azservicebus.ClientOptions{
 			NewWebSocketConn: func(context.Context, azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
 				near, far := net.Pipe()
 				go e.serveAMQP(serving, remoteConn{far, "127.0.0.1:5671"}, nil)
@@ -62,7 +51,7 @@ func inBubble(t *testing.T, scopes []forebay.Scope, maxMessage int64, test func(
 			t.Fatal(err)
 		}
 		defer client.Close(context.Background())
-		test(bubble{t, e, client, s})
+		test(bubble{t, e, client})
 	})
 }
 
@@ -81,7 +70,7 @@ func (b bubble) queue(name string, settings forebay.MessageQueueSettings) {
 
 // A message for which there is no memory now is one that the client sends again.
 func TestAMessageWithoutMemoryIsSentAgain(t *testing.T) {
-	inBubble(t, nil, forebay.DefaultMaxMessageBytes, func(b bubble) {
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
 		b.queue("orders", forebay.MessageQueueSettings{})
 		sender, err := b.NewSender("orders", nil)
 		b.ok(err)
@@ -99,7 +88,7 @@ func TestAMessageWithoutMemoryIsSentAgain(t *testing.T) {
 
 // A batch that the SDK takes for full is one that the server takes.
 func TestABatchIsNoLargerThanAMessageMayBe(t *testing.T) {
-	inBubble(t, nil, 100_000, func(b bubble) {
+	inBubble(t, 100_000, func(b bubble) {
 		b.queue("orders", forebay.MessageQueueSettings{})
 		sender, err := b.NewSender("orders", nil)
 		b.ok(err)
@@ -116,7 +105,7 @@ func TestABatchIsNoLargerThanAMessageMayBe(t *testing.T) {
 
 // A receiver that waits keeps its queue, which is deleted when idle.
 func TestAWaitingReceiverKeepsItsQueue(t *testing.T) {
-	inBubble(t, nil, forebay.DefaultMaxMessageBytes, func(b bubble) {
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
 		b.queue("answers", forebay.MessageQueueSettings{AutoDeleteOnIdleSeconds: 300})
 		time.AfterFunc(time.Hour, func() {
 			_, err := b.messages.Messages.Send(b.Context(), forebay.DefaultTenant, "answers", []forebay.NewMessage{{BodyBase64: []byte("late")}})
