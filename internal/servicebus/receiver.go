@@ -54,6 +54,8 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 		return
 	}
 	defer leave()
+	// A link that waits for a session ends with its token, too.
+	c.guard(l.Context(), r.grant, forebay.ScopeListen, at.path, func(f *failure) { l.Detach(f.wire()) })
 	filter := sessionFilterOf(l.Attach().Source)
 	properties := wire.Map{}
 	if filter.asked {
@@ -72,7 +74,6 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 	if err != nil {
 		return
 	}
-	c.guard(l.Context(), r.grant, forebay.ScopeListen, at.path, func(f *failure) { l.Detach(f.wire()) })
 	if err := r.run(r.grant.acting(l.Context())); err != nil && l.Context().Err() == nil {
 		l.Detach(c.failure(err, r.entity.Path).wire())
 	}
