@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxRequests is how many requests of one connection are under way at once. A client that takes
-	// no answers keeps as many waiting.
+	// maxRequests is how many requests of one connection are under way at once. A client that
+	// takes no answers keeps as many waiting.
 	maxRequests = 256
 	// freeAnswer is how many bytes an answer may have without memory being reserved for it.
 	freeAnswer = 4 << 10
@@ -154,8 +154,8 @@ func (a *answer) reserve(ctx context.Context, size int) error {
 	return a.held.Grow(ctx, int64(size))
 }
 
-// acceptRequester accepts a link on which requests come. Those of a connection are carried out side
-// by side, and an answer names its request.
+// acceptRequester accepts a link on which requests come. Requests of a connection are carried out
+// side by side, and an answer names its request.
 func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusText string, maxBytes int64, carryOut func(context.Context, *request) answer) {
 	receive := func(d *amqp.Delivery) {
 		w := c.requesting
