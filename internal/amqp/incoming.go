@@ -238,15 +238,15 @@ func (in *Incoming) partOf(t *wire.Transfer) (*Delivery, *wire.Error) {
 // has ended meanwhile.
 func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 	c := in.session.conn
-	limit := in.options.MaxMessageSize
+	limit, o := in.options.MaxMessageSize, &c.server.options
 	if d.refused == nil {
 		switch {
 		case uint64(len(d.Payload)+len(payload)) > limit:
 			in.refuseDelivery(d, newError(wire.ErrMessageSizeExceeded, fmt.Sprintf("the message is larger than max-message-size, %d bytes", limit)))
-		case c.held()+deliveryBytes+len(payload) > c.server.options.MaxHeldBytes:
-			in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection holds %d bytes already", c.server.options.MaxHeldBytes)))
-		case more && c.partial+len(payload) > c.server.options.MaxPartialBytes:
-			in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection has more than %d bytes of deliveries that are not complete", c.server.options.MaxPartialBytes)))
+		case c.held()+deliveryBytes+len(payload) > o.MaxHeldBytes:
+			in.refuseDelivery(d, newError(o.Busy, fmt.Sprintf("the connection holds %d bytes already", o.MaxHeldBytes)))
+		case more && c.partial+len(payload) > o.MaxPartialBytes:
+			in.refuseDelivery(d, newError(o.Busy, fmt.Sprintf("the connection has more than %d bytes of deliveries that are not complete", o.MaxPartialBytes)))
 		}
 	}
 	if d.refused != nil {
@@ -271,7 +271,7 @@ func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 		return false
 	}
 	if err != nil {
-		in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, "the server has no memory for the message now"))
+		in.refuseDelivery(d, newError(o.Busy, "the server has no memory for the message now"))
 		return true
 	}
 	d.Payload = append(d.Payload, payload...)

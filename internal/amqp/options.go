@@ -53,6 +53,10 @@ type Options struct {
 	MaxPartialBytes int
 	// MaxMessageSize is the default of IncomingOptions.MaxMessageSize: 1 MiB by default.
 	MaxMessageSize uint64
+	// Busy is the condition of what is refused only for now, because of Memory, MaxHeldBytes or
+	// MaxPartialBytes. Some clients take the default, amqp:resource-limit-exceeded, for a refusal
+	// for good.
+	Busy wire.Symbol
 
 	// IdleTimeout is announced. A peer that sends no whole frame for so long is closed. The
 	// default is two minutes.
@@ -87,6 +91,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxMessageSize, 1<<20)
 	setDefault(&o.MaxHeldBytes, int(max(64<<20, 4*min(o.MaxMessageSize, 1<<28))))
 	setDefault(&o.MaxPartialBytes, o.MaxHeldBytes/4*3)
+	setDefault(&o.Busy, wire.ErrResourceLimitExceeded)
 	setDefault(&o.IdleTimeout, 2*time.Minute)
 	setDefault(&o.HandshakeTimeout, 20*time.Second)
 	setDefault(&o.WriteTimeout, 30*time.Second)
@@ -148,7 +153,7 @@ const (
 // keep others from sending.
 type Memory interface {
 	// Reserve waits until the connection may hold n more bytes. Its error refuses them: an
-	// incoming delivery is rejected with amqp:resource-limit-exceeded.
+	// incoming delivery is rejected with Options.Busy.
 	Reserve(ctx context.Context, c *Conn, d Direction, n int) error
 	// Release gives n bytes back.
 	Release(c *Conn, d Direction, n int)

@@ -263,7 +263,7 @@ func (out *Outgoing) waitToSend(ctx context.Context, first, settled bool, n int)
 		}
 		if err != nil {
 			if !first {
-				out.Detach(newError(wire.ErrResourceLimitExceeded, "the server has no memory for the rest of a message now"))
+				out.Detach(newError(c.server.options.Busy, "the server has no memory for the rest of a message now"))
 			}
 			return err
 		}

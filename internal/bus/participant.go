@@ -17,7 +17,8 @@ type Participant struct {
 	queue.Waiting[*Receiver]
 	queue     *queue.Participant
 	Webhooks  gate
-	noWait    []*Receiver // receivers that want an answer at once
+	noWait    []*Receiver             // receivers that want an answer at once
+	behind    map[queue.Subqueue]bool // subqueues whose receivers the next transaction serves
 	topics    *rules.Cache[MessageQueue]
 	slow      *rules.Slow // messages to be judged outside of transactions
 	followed  *FollowedTenants
@@ -58,7 +59,7 @@ type Tx struct {
 var wordMessages = db.NewWordKind('e', db.ToWriters)
 
 func newParticipant(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
-	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Paused: map[queue.Subqueue]int64{}, accessed: map[int64]int64{}}
+	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Paused: map[queue.Subqueue]int64{}, behind: map[queue.Subqueue]bool{}, accessed: map[int64]int64{}}
 	queues.Sets = append(queues.Sets, p)
 	return p
 }
@@ -211,19 +212,21 @@ func (p *Participant) RoundEnded(err error) {
 	if err != nil && p.Isolates(err) {
 		return
 	}
+	later := p.noWait[:0]
 	for _, c := range p.noWait {
-		if !c.Begin() {
-			continue // served, or gone
-		}
-		c.Err = p.Conn.UserError(err)
-		c.Deliver()
-		p.Waiters[c.Subqueue] = slices.DeleteFunc(p.Waiters[c.Subqueue], func(other *Receiver) bool { return other == c })
-		if len(p.Waiters[c.Subqueue]) == 0 {
-			p.Leave(c.Subqueue)
+		if err == nil && p.behind[c.Subqueue] {
+			later = append(later, c)
+		} else if c.Begin() { // else it was served, or is gone
+			c.Err = p.Conn.UserError(err)
+			c.Deliver()
+			p.Waiters[c.Subqueue] = slices.DeleteFunc(p.Waiters[c.Subqueue], func(other *Receiver) bool { return other == c })
+			if len(p.Waiters[c.Subqueue]) == 0 {
+				p.Leave(c.Subqueue)
+			}
 		}
 	}
-	clear(p.noWait)
-	p.noWait = p.noWait[:0]
+	clear(p.noWait[len(later):])
+	p.noWait = later
 }
 
 // DueBy notes that messages or queues are due at that time; 0: never.

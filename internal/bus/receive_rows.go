@@ -73,7 +73,11 @@ type deliveryTx struct {
 	*Tx
 	ready  map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
 	served []*Receiver
+	bytes  int64 // of messages for them
 }
+
+// full reports whether the transaction has read as much for receivers as memory should take.
+func (t *deliveryTx) full() bool { return t.bytes >= maxReadyBytes }
 
 // Receive takes the messages that became ready first, in a session those with the lowest numbers.
 // Each delivery counts, except in the dead-letter subqueue. A message that has had all its
@@ -92,6 +96,7 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 // serveReceivers gives ready messages and sessions to waiting receivers, oldest receiver first.
 func (w *Participant) serveReceivers(t *db.Tx) error {
 	var due []queue.Subqueue
+	clear(w.behind)
 	for subqueue := range w.Waiters {
 		// Without a receiver there is no scan. A scan would find the subqueue empty, and the next
 		// receiver would then wait until it is scanned again.
@@ -104,9 +109,8 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 
 // serveSubqueue gives what is ready in one subqueue to those who wait there.
 func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
-	waiting := w.Waiters[subqueue]
-	rest := waiting
-	for len(rest) > 0 {
+	waiting, rest := w.Waiters[subqueue], w.Waiters[subqueue]
+	for len(rest) > 0 && !t.Deliveries.full() {
 		c := rest[0]
 		if !c.Begin() {
 			rest = rest[1:] // its caller has gone
@@ -129,11 +133,14 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 			return err
 		}
 	}
-	refusal, err := w.updateDue(t, subqueue, len(rest) > 0)
+	w.behind[subqueue] = len(rest) > 0 && t.Deliveries.full()
+	refusal, err := w.updateDue(t, subqueue, len(rest) > 0 && !w.behind[subqueue])
 	if err != nil {
 		return err
 	}
-	if refusal != nil {
+	if w.behind[subqueue] {
+		w.DueAt[subqueue] = t.Now
+	} else if refusal != nil {
 		if rest = w.refuseReceivers(t, rest, refusal); len(rest) == 0 {
 			w.DueAt[subqueue] = 0 // the next one is to be refused as well
 		}
@@ -358,6 +365,7 @@ func (t *deliveryTx) take(m *Message, from Source, c *Receiver) error {
 	}
 	c.Messages = append(c.Messages, *m)
 	c.bytes += m.Size()
+	t.bytes += m.Size()
 	return nil
 }
 

@@ -24,7 +24,9 @@ const (
 	MaxRawMessages = 4500 // sent at once
 	MaxRawReceived = 1000 // received or peeked at once
 	MaxRawDeferred = 1000 // deferred messages received at once
-	storedBySent   = 4    // how many bytes are stored at most for each that may be sent
+	// MaxRawBytes is the size at which a receive takes no more messages, after the first.
+	MaxRawBytes  = maxAnswerBytes
+	storedBySent = 4 // how many bytes are stored at most for each that may be sent
 )
 
 // Entity is what a path names.

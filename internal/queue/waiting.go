@@ -136,6 +136,7 @@ func (w *Waiting[C]) RemoveFirst(subqueue Subqueue, n int) {
 	if !ok {
 		return // its queue was dropped in the same transaction
 	}
+	clear(list[:n]) // the array would keep what they got
 	if w.Waiters[subqueue] = list[n:]; len(w.Waiters[subqueue]) == 0 {
 		w.Leave(subqueue)
 	}

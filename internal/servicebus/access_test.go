@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
 
 // counting counts the functions that are to be called at its end.
@@ -63,5 +64,34 @@ func TestAGuardKeepsNothingOfOldTokens(t *testing.T) {
 	c.grants[""].release()
 	if len(ended) > 0 {
 		t.Error("a link with tokens in force was ended")
+	}
+}
+
+// A link that waits for a session ends when its key is revoked.
+func TestARevokedKeyWaitsForNoSession(t *testing.T) {
+	b := newBench(t, nil)
+	b.queue(forebay.DefaultTenant, "talks", forebay.MessageQueueSettings{RequiresSession: ptr(true)})
+	key, err := b.keys.Create(t.Context(), forebay.DefaultTenant, []forebay.Scope{forebay.ScopeListen}, nil, forebay.Budget{}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.connect(key.ID, key.Key)
+	p.begin(1000)
+	from := "talks"
+	p.send(&wire.Attach{Name: "next", Role: wire.RoleReceiver, Target: &wire.Target{Address: ptr("me")},
+		Source: &wire.Source{Address: &from, Filter: wire.Map{{Key: wire.Symbol(filterSession)}}}})
+	eventually(t, "the link waits", func() bool {
+		b.places.mu.Lock()
+		defer b.places.mu.Unlock()
+		return b.places.all == 1
+	})
+	if _, err := b.keys.Revoke(t.Context(), key.ID, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if a := expect[*wire.Attach](p); a.Source != nil {
+		t.Errorf("the link was accepted: %+v", a)
+	}
+	if d := expect[*wire.Detach](p); d.Error == nil || d.Error.Condition != conditionUnauthorized {
+		t.Errorf("%+v", d)
 	}
 }

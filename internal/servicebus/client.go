@@ -30,12 +30,13 @@ type client struct {
 
 	transactions *transactions.Connection
 	transacting  *workers // one at a time keeps the order
+	requesting   *workers // carry out requests to nodes
 }
 
 func newClient(e *Endpoint, conn *amqp.Conn) *client {
 	c := &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())), reserved: e.reserve(),
 		grants: map[string]*grant{}, sessions: map[sessionKey]*heldSession{}, transactions: e.steps.Connect()}
-	c.transacting = c.workers(1, &c.running)
+	c.transacting, c.requesting = c.workers(1, &c.running), c.workers(maxRequests, &c.running)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/content"
 )
@@ -150,6 +151,10 @@ func receiveDeferred(ctx context.Context, m *managed) (wire.Map, error) {
 			return nil, err
 		}
 		want.Session = held.token
+	}
+	// Once the messages are taken the answer must not be refused.
+	if err := memory.Grow(ctx, min(int64(len(numbers))*m.messages.Messages.MaxBytes(), messaging.MaxRawBytes)); err != nil {
+		return nil, err
 	}
 	found, err := m.messages.Raw.ReceiveDeferred(ctx, m.tenant, m.entity.Path, want, numbers)
 	if err != nil {

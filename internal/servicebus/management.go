@@ -22,24 +22,25 @@ const operationPrefix = "com.microsoft:"
 type operation struct {
 	needs    forebay.Scope
 	carryOut func(context.Context, *managed) (wire.Map, error)
+	looks    bool // it changes nothing, so it may be refused when its answer is known
 }
 
 // operations are those of an entity's management node, by name without the prefix.
 var operations = map[string]operation{
-	"renew-lock":                 {forebay.ScopeListen, renewLocks},
-	"renew-session-lock":         {forebay.ScopeListen, renewSession},
-	"peek-message":               {forebay.ScopeListen, peek},
-	"receive-by-sequence-number": {forebay.ScopeListen, receiveDeferred},
-	"update-disposition":         {forebay.ScopeListen, updateDisposition},
-	"schedule-message":           {forebay.ScopeSend, schedule},
-	"cancel-scheduled-message":   {forebay.ScopeSend, cancelScheduled},
-	"get-session-state":          {forebay.ScopeListen, sessionState},
-	"set-session-state":          {forebay.ScopeListen, setSessionState},
-	"get-message-sessions":       {forebay.ScopeListen, listSessions},
-	"enumerate-rules":            {forebay.ScopeManage, listRules},
-	"add-rule":                   {forebay.ScopeManage, addRule},
-	"remove-rule":                {forebay.ScopeManage, removeRule},
-	"batch-delete-messages":      {forebay.ScopeListen, deleteMessages},
+	"renew-lock":                 {forebay.ScopeListen, renewLocks, false},
+	"renew-session-lock":         {forebay.ScopeListen, renewSession, false},
+	"peek-message":               {forebay.ScopeListen, peek, true},
+	"receive-by-sequence-number": {forebay.ScopeListen, receiveDeferred, false},
+	"update-disposition":         {forebay.ScopeListen, updateDisposition, false},
+	"schedule-message":           {forebay.ScopeSend, schedule, false},
+	"cancel-scheduled-message":   {forebay.ScopeSend, cancelScheduled, false},
+	"get-session-state":          {forebay.ScopeListen, sessionState, true},
+	"set-session-state":          {forebay.ScopeListen, setSessionState, false},
+	"get-message-sessions":       {forebay.ScopeListen, listSessions, true},
+	"enumerate-rules":            {forebay.ScopeManage, listRules, true},
+	"add-rule":                   {forebay.ScopeManage, addRule, false},
+	"remove-rule":                {forebay.ScopeManage, removeRule, false},
+	"batch-delete-messages":      {forebay.ScopeListen, deleteMessages, false},
 }
 
 // managed is a request to the management node of an entity.
@@ -65,7 +66,7 @@ func (c *client) acceptRequests(l *amqp.Incoming, at node) {
 }
 
 // manage carries out a request to a management node.
-func manage(ctx context.Context, r *request) answer {
+func manage(ctx context.Context, r *request) (a answer) {
 	name, _ := textOf(r.property("operation"))
 	op, known := operations[strings.TrimPrefix(name, operationPrefix)]
 	if !known {
@@ -94,8 +95,12 @@ func manage(ctx context.Context, r *request) answer {
 		return r.failed(forebay.Errorf(forebay.CodeNotFound, "the transfer dead-letter subqueue is always empty"))
 	}
 	m.body, _ = r.value.(wire.Map)
-	claim := r.sent.Claim(m.tenant) // of what is read for the answer
-	defer claim.Release()
+	claim := r.sent.Claim(m.tenant) // of what is read for the answer, and of the answer
+	defer func() {
+		if a.held == nil {
+			claim.Release()
+		}
+	}()
 	body, err := op.carryOut(memory.With(ctx, claim), m)
 	switch {
 	case err != nil:
@@ -104,7 +109,11 @@ func manage(ctx context.Context, r *request) answer {
 	case body == nil:
 		return answeredNone
 	}
-	return answer{status: 200, description: "OK", body: body}
+	a = answer{status: 200, description: "OK", body: body}
+	if op.looks || claim.Held() > 0 {
+		a.held = claim
+	}
+	return a
 }
 
 // answeredNone says that there is nothing of what was asked for.

@@ -20,8 +20,9 @@ import (
 const (
 	// receiveMessages is how many messages are received at once.
 	receiveMessages = 100
-	// receiveWait is how long the store waits for a message before it is asked again.
-	receiveWait = 10 * time.Minute
+	// receiveWait is how long the store waits for a message before it is asked again. That keeps a
+	// queue that is deleted when idle, after forebay.MinAutoDelete at least.
+	receiveWait = 4 * time.Minute
 	// retryReceive is when a receive that failed for the server's reasons is tried again.
 	retryReceive = time.Second
 	// linkTimeout is how long a client waits for a session, in milliseconds.
@@ -53,6 +54,8 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 		return
 	}
 	defer leave()
+	// A link that waits for a session ends with its token, too.
+	c.guard(l.Context(), r.grant, forebay.ScopeListen, at.path, func(f *failure) { l.Detach(f.wire()) })
 	filter := sessionFilterOf(l.Attach().Source)
 	properties := wire.Map{}
 	if filter.asked {
@@ -71,7 +74,6 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 	if err != nil {
 		return
 	}
-	c.guard(l.Context(), r.grant, forebay.ScopeListen, at.path, func(f *failure) { l.Detach(f.wire()) })
 	if err := r.run(r.grant.acting(l.Context())); err != nil && l.Context().Err() == nil {
 		l.Detach(c.failure(err, r.entity.Path).wire())
 	}

@@ -5,16 +5,19 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/memory"
 )
 
 const (
-	// maxRequests is how many requests of one link are carried out at once.
-	maxRequests = 16
+	// maxRequests is how many requests of one connection are under way at once. A client that
+	// takes no answers keeps as many waiting.
+	maxRequests = 256
+	// freeAnswer is how many bytes an answer may have without memory being reserved for it.
+	freeAnswer = 4 << 10
 	// replyTime is how long an answer waits for credit.
 	replyTime = 30 * time.Second
 	// requestTime is the longest that a request may take.
@@ -28,13 +31,13 @@ type replies struct {
 	node    node
 	address string // what requests may name in reply-to
 
-	sending sync.Mutex
-	sent    uint64 // answers, which number their delivery tags
+	sending chan struct{} // full while an answer is being sent
+	sent    uint64        // answers, which number their delivery tags
 }
 
 // acceptReplies accepts a link for answers.
 func (c *client) acceptReplies(l *amqp.Outgoing, at node) {
-	r := &replies{link: l, session: l.Session(), node: at}
+	r := &replies{link: l, session: l.Session(), node: at, sending: make(chan struct{}, 1)}
 	r.address, _ = targetAddress(l.Attach())
 	if at.management {
 		if _, err := c.grantFor(rightAny, at.path); err != nil {
@@ -84,15 +87,15 @@ func (c *client) replyLink(s *amqp.Session, at node, replyTo string) *replies {
 }
 
 // send sends an answer once the client gives credit.
-func (r *replies) send(ctx context.Context, m *wire.Message) error {
-	payload, err := m.Append(nil)
-	if err != nil {
-		return err
-	}
+func (r *replies) send(ctx context.Context, payload []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
-	r.sending.Lock()
-	defer r.sending.Unlock()
+	select {
+	case r.sending <- struct{}{}:
+		defer func() { <-r.sending }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for {
 		credit, drain, err := r.link.WaitCredit(ctx)
 		if err != nil {
@@ -135,14 +138,27 @@ type answer struct {
 	description string
 	condition   wire.Symbol // "": none
 	body        any
+	held        *memory.Claim // of the tenant, until the answer is sent; nil: none
 }
 
-// acceptRequester accepts a link on which requests come. Requests are carried out side by side,
-// and an answer names its request.
+// reserve reserves memory for an answer of that size. What was reserved before the answer was read
+// goes on to it.
+func (a *answer) reserve(ctx context.Context, size int) error {
+	switch {
+	case a.held == nil || size <= freeAnswer:
+		return nil
+	case a.held.Held() > 0:
+		a.held.Shrink(int64(size))
+		return nil
+	}
+	return a.held.Grow(ctx, int64(size))
+}
+
+// acceptRequester accepts a link on which requests come. Requests of a connection are carried out
+// side by side, and an answer names its request.
 func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusText string, maxBytes int64, carryOut func(context.Context, *request) answer) {
-	w := c.workers(maxRequests, &c.running)
 	receive := func(d *amqp.Delivery) {
-		w := w
+		w := c.requesting
 		if _, within := transactionOf(d.State); within {
 			w = c.transacting
 		}
@@ -180,23 +196,38 @@ func (c *client) answer(d *amqp.Delivery, at node, statusCode, statusText string
 	}
 	ctx, cancel := context.WithTimeout(d.Link.Context(), requestTime)
 	defer cancel()
-	a := carryOut(ctx, &request{client: c, node: at, props: m.ApplicationProperties, value: m.Value, session: session, transaction: transaction})
-	d.Settle(outcome)                // only now: until then the memory of the request is in use
+	asked := &request{client: c, node: at, props: m.ApplicationProperties, value: m.Value, session: session, transaction: transaction}
+	a := carryOut(ctx, asked)
+	defer func() { a.held.Release() }()
+	payload, err := a.encode(id, statusCode, statusText)
+	if err == nil {
+		err = a.reserve(ctx, len(payload))
+	}
+	if err != nil {
+		a.held.Release()
+		a = asked.failed(err)
+		payload, _ = a.encode(id, statusCode, statusText)
+	}
+	d.Settle(outcome) // only now: until then the memory of the request is in use
+	d.Payload, a.body = nil, nil
 	if within && a.condition != "" { // a client that does not wait for answers would commit a part
 		c.transactions.Break(transaction, fail(a.condition, a.status, "%s", a.description))
 	}
-	if a.body == nil {
-		a.body = wire.Map{}
+	_ = r.send(r.link.Context(), payload) // a client that went away needs no answer
+}
+
+// encode returns the message of an answer to the request of that id.
+func (a *answer) encode(id any, statusCode, statusText string) ([]byte, error) {
+	body := a.body
+	if body == nil {
+		body = wire.Map{}
 	}
 	told := wire.Map{{Key: statusCode, Value: a.status}, {Key: statusText, Value: a.description}}
 	if a.condition != "" {
 		told = append(told, wire.Pair{Key: "errorCondition", Value: a.condition}, wire.Pair{Key: "error-condition", Value: a.condition})
 	}
-	// A client that went away needs no answer.
-	_ = r.send(r.link.Context(), &wire.Message{
-		Properties:            &wire.Properties{CorrelationID: id},
-		ApplicationProperties: told, Value: a.body, HasValue: true,
-	})
+	m := wire.Message{Properties: &wire.Properties{CorrelationID: id}, ApplicationProperties: told, Value: body, HasValue: true}
+	return m.Append(nil)
 }
 
 // failed is the answer that tells of an error.

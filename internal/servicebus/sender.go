@@ -47,9 +47,10 @@ func (c *client) acceptSender(l *amqp.Incoming, at node) {
 		return
 	}
 	context.AfterFunc(l.Context(), leave)
+	most := uint64(c.messages.Messages.MaxBytes())
 	_ = l.Accept(amqp.IncomingOptions{ // it fails for a link that has ended
-		Credit: senderCredit, MaxMessageSize: uint64(c.messages.Messages.MaxBytes()), Receive: s.receive,
-		Properties: wire.Map{{Key: wire.Symbol("com.microsoft:max-message-batch-size"), Value: uint64(groupBytes)}},
+		Credit: senderCredit, MaxMessageSize: most, Receive: s.receive,
+		Properties: wire.Map{{Key: wire.Symbol("com.microsoft:max-message-batch-size"), Value: min(most, groupBytes)}},
 	})
 }
 

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/connections"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -67,16 +69,33 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener, o ServeOptions) er
 			_ = web.Close()
 		}
 	}()
-	for {
+	for short := false; ; {
 		c, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case err == nil:
+			short = false
+			serving.Go(func() { e.serveAccepted(ctx, c, o.TLS, requests) })
+		case ctx.Err() != nil:
+			return nil
+		case !passing(err):
 			return err
+		default:
+			if !short {
+				short = true
+				e.log.Warn("no connection of a Service Bus client can be accepted; trying again", slog.Any("error", err))
+			}
+			_ = sleep.For(ctx, acceptPause)
 		}
-		serving.Go(func() { e.serveAccepted(ctx, c, o.TLS, requests) })
 	}
+}
+
+// acceptPause is the pause after a connection could not be accepted.
+const acceptPause = 100 * time.Millisecond
+
+// passing reports whether accepting may work again soon: the process has no descriptor left now.
+func passing(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && errno.Temporary()
 }
 
 // serveAccepted finds out what a client speaks. It returns when an AMQP connection is over, or at

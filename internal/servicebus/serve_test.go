@@ -3,13 +3,17 @@ package servicebus
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"os"
+	"syscall"
 	"testing"
 
 	"github.com/coder/websocket"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/api/connections"
 )
 
 // dialWebSocket returns a stream over a WebSocket.
@@ -58,5 +62,41 @@ func TestTheGuardIsAskedFirst(t *testing.T) {
 		if answer.StatusCode != status {
 			t.Errorf("a request got status %d instead of %d", answer.StatusCode, status)
 		}
+	}
+}
+
+// without has no descriptor for the first connections.
+type without struct {
+	net.Listener
+	descriptors int
+}
+
+func (l *without) Accept() (net.Conn, error) {
+	if l.descriptors++; l.descriptors <= 2 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// A process that has no descriptor left for a while goes on to serve.
+func TestServeGoesOnWithoutDescriptors(t *testing.T) {
+	b := newBench(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		web := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}
+		ended <- b.Serve(ctx, &without{Listener: l}, ServeOptions{HTTP: web, Connections: connections.New(1000)})
+	}()
+	b.address = l.Addr().String()
+	p := b.connect("any", "any")
+	p.begin(1000)
+	p.Close()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -68,6 +68,7 @@ func New(o Options) *Endpoint {
 	e.server = amqp.NewServer(amqp.Options{
 		Handler: handler{e}, Logger: o.Logger, Memory: reserving{},
 		MaxFrameSize: maxFrameSize, MaxChannels: maxChannels, MaxMessageSize: uint64(o.Messages.Messages.MaxBytes()), IdleTimeout: idleTimeout,
+		Busy: conditionBusy, // SDKs try again
 		// Clients take the first that they know.
 		Mechanisms: []amqp.Mechanism{amqp.Anonymous("MSSBCBS"), amqp.Plain(plain), amqp.Anonymous("ANONYMOUS"), amqp.Anonymous("EXTERNAL")},
 	})

@@ -1,0 +1,60 @@
+package bus
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/db"
+)
+
+// However many receivers wait for large messages, one transaction reads only so much for them.
+func TestATransactionReadsOnlySoMuchForReceivers(t *testing.T) {
+	const receivers, each, size = 40, 2, 1_000_000
+	s, err := openStores(background, db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
+	mustDo(t, err)
+	defer s.DB.Close()
+	q, _, err := s.Bus.PutMessageQueue(background, MessageQueue{Tenant: tenantOf(t, s, "acme"), Name: "acme/q", Lock: testLock, MaxDeliveries: testMaxDeliveries}, 20)
+	mustDo(t, err)
+	send := func() {
+		messages := make([]MessageContent, receivers*each)
+		for i := range messages {
+			messages[i] = MessageContent{MessageID: "m", Body: make([]byte, size)}
+		}
+		_, err := s.Bus.Send(background, q, messages)
+		mustDo(t, err)
+	}
+	var mu sync.Mutex
+	var receiving sync.WaitGroup
+	read := map[int64]int{} // bytes, by the times of transactions
+	receive := func(wait bool) {
+		for range receivers {
+			receiving.Go(func() {
+				got, err := s.Bus.Receive(background, ReceiveRequest{Queue: q, Max: each, MaxBytes: 2 * each * size, Wait: wait})
+				if err != nil || len(got) != each {
+					t.Errorf("received %d messages: %v", len(got), err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, m := range got {
+					read[m.LockedUntil.UnixMilli()] += len(m.Body)
+				}
+			})
+		}
+	}
+	receive(true)
+	for waiting := 0; waiting < receivers; {
+		waiting, err = s.receivers()
+		mustDo(t, err)
+	}
+	send()
+	receiving.Wait()
+	send()
+	receive(false) // who wants an answer at once gets what there is nevertheless
+	receiving.Wait()
+	for _, n := range read {
+		if n > maxReadyBytes+each*size {
+			t.Errorf("one transaction read %d bytes", n)
+		}
+	}
+}
