@@ -12,18 +12,26 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed templates/*.html
 var shared embed.FS
 
-// Pages are templates of pages by name.
-type Pages map[string]*template.Template
+// Pages are templates of pages by name. They are parsed when one of them is first shown. They
+// take more than all else that a process has at its start, and few processes show any.
+type Pages struct {
+	parsed func() map[string]*template.Template
+}
 
 // Parse reads the templates of a package: each file *.html of a folder defines "content", and
 // may define other blocks. The page's name is the file's, without the ending. All pages may use
 // the blocks that the files of the folder's own folder parts define.
 func Parse(files fs.FS, folder string) Pages {
+	return Pages{sync.OnceValue(func() map[string]*template.Template { return parse(files, folder) })}
+}
+
+func parse(files fs.FS, folder string) map[string]*template.Template {
 	names, err := fs.Glob(files, path.Join(folder, "*.html"))
 	if err != nil || len(names) == 0 {
 		panic("kit: no templates in " + folder)
@@ -32,7 +40,7 @@ func Parse(files fs.FS, folder string) Pages {
 	if parts, err := fs.Glob(files, path.Join(folder, "parts", "*.html")); err == nil && len(parts) > 0 {
 		template.Must(layout.ParseFS(files, parts...))
 	}
-	pages := Pages{}
+	pages := map[string]*template.Template{}
 	for _, name := range names {
 		t := template.Must(template.Must(layout.Clone()).ParseFS(files, name))
 		pages[strings.TrimSuffix(path.Base(name), ".html")] = t
@@ -91,7 +99,7 @@ func (p Pages) Render(r *Request, name string, page Page) error {
 		v.Notice = r.takeNotice()
 	}
 	var out bytes.Buffer
-	t, ok := p[name]
+	t, ok := p.parsed()[name]
 	if !ok {
 		panic("kit: no page " + strconv.Quote(name))
 	}
