@@ -36,19 +36,19 @@ type ask struct {
 var (
 	workWords = []struct {
 		work  work
-		words *regexp.Regexp
+		words func() *regexp.Regexp
 	}{
-		{workSummarize, regexp.MustCompile(`(?i)\b(summari[sz]e|summar(y|ies)|condense|tl;?dr)\b`)},
-		{workClassify, regexp.MustCompile(`(?i)\b(classif(y|ication|ies)|categori[sz]e|labels?)\b`)},
-		{workSentiment, regexp.MustCompile(`(?i)\b(sentiment|polarity)\b`)},
-		{workExtract, regexp.MustCompile(`(?i)\b(extract|named entit(y|ies)|entities)\b`)},
+		{workSummarize, lazy(`(?i)\b(summari[sz]e|summar(y|ies)|condense|tl;?dr)\b`)},
+		{workClassify, lazy(`(?i)\b(classif(y|ication|ies)|categori[sz]e|labels?)\b`)},
+		{workSentiment, lazy(`(?i)\b(sentiment|polarity)\b`)},
+		{workExtract, lazy(`(?i)\b(extract|named entit(y|ies)|entities)\b`)},
 	}
-	command  = regexp.MustCompile(`(?i)^\s*(please\s+|can you\s+|could you\s+)*(summari[sz]e|condense|tl;?dr|classify|categori[sz]e|extract|what is the sentiment|analy[sz]e the sentiment)\b`)
-	wordsAsk = regexp.MustCompile(`(?i)\b(?:at most|no more than|up to|under|within|maximum of|in)\s+(\d{1,6})\s+words`)
-	focusAsk = regexp.MustCompile(`(?i)\bfocus(?:ing)? on:?\s+([^\n.]{1,400})`)
-	jsonAsk  = regexp.MustCompile(`(?i)\bjson\b`)
-	inline   = regexp.MustCompile(`(?im)\b(?:labels|categories|classes)\b[^:\n]{0,60}:[ \t]*([^\n]+)$`)
-	heading  = regexp.MustCompile(`(?im)\b(?:labels|categories|classes)\b[^:\n]{0,60}:[ \t]*$`)
+	command  = lazy(`(?i)^\s*(please\s+|can you\s+|could you\s+)*(summari[sz]e|condense|tl;?dr|classify|categori[sz]e|extract|what is the sentiment|analy[sz]e the sentiment)\b`)
+	wordsAsk = lazy(`(?i)\b(?:at most|no more than|up to|under|within|maximum of|in)\s+(\d{1,6})\s+words`)
+	focusAsk = lazy(`(?i)\bfocus(?:ing)? on:?\s+([^\n.]{1,400})`)
+	jsonAsk  = lazy(`(?i)\bjson\b`)
+	inline   = lazy(`(?im)\b(?:labels|categories|classes)\b[^:\n]{0,60}:[ \t]*([^\n]+)$`)
+	heading  = lazy(`(?im)\b(?:labels|categories|classes)\b[^:\n]{0,60}:[ \t]*$`)
 )
 
 const (
@@ -83,7 +83,7 @@ func understand(req model.ChatRequest) (ask, error) {
 	around, document, delimited := splitDocument(user)
 	if !delimited {
 		around = ""
-		if command.MatchString(clip(user, 200)) {
+		if command().MatchString(clip(user, 200)) {
 			around, document = splitCommand(user)
 		}
 	}
@@ -91,20 +91,20 @@ func understand(req model.ChatRequest) (ask, error) {
 	instructions := system.String() + clip(around, contextBytes)
 
 	a.labels = findLabels(instructions)
-	a.json = jsonAsk.MatchString(instructions)
-	if m := wordsAsk.FindStringSubmatch(instructions); m != nil {
+	a.json = jsonAsk().MatchString(instructions)
+	if m := wordsAsk().FindStringSubmatch(instructions); m != nil {
 		a.maxWords, _ = strconv.Atoi(m[1]) // at most six digits
 	}
-	if m := focusAsk.FindStringSubmatch(instructions); m != nil {
+	if m := focusAsk().FindStringSubmatch(instructions); m != nil {
 		a.focus = strings.TrimSpace(m[1])
 	}
 	first := len(instructions) + 1
 	for _, w := range workWords {
-		if at := w.words.FindStringIndex(instructions); at != nil && at[0] < first {
+		if at := w.words().FindStringIndex(instructions); at != nil && at[0] < first {
 			a.work, first = w.work, at[0]
 		}
 	}
-	if a.work == workClassify && len(a.labels) == 0 && workWords[2].words.MatchString(instructions) {
+	if a.work == workClassify && len(a.labels) == 0 && workWords[2].words().MatchString(instructions) {
 		a.work = workSentiment // "classify the sentiment"
 	}
 	return a, nil
@@ -125,7 +125,7 @@ func splitDocument(message string) (around, document string, delimited bool) {
 func splitCommand(message string) (around, document string) {
 	at := strings.IndexAny(message, ":\n")
 	if at < 0 || strings.TrimSpace(message[at+1:]) == "" {
-		loc := command.FindStringIndex(message)
+		loc := command().FindStringIndex(message)
 		return message[:loc[1]], strings.TrimSpace(message[loc[1]:])
 	}
 	return message[:at+1], strings.TrimSpace(message[at+1:])
@@ -133,7 +133,7 @@ func splitCommand(message string) (around, document string) {
 
 // findLabels reads "Labels: a, b, c" or "Labels:" with an item on each line after it.
 func findLabels(instructions string) []string {
-	if m := inline.FindStringSubmatch(instructions); m != nil {
+	if m := inline().FindStringSubmatch(instructions); m != nil {
 		var labels []string
 		for part := range strings.SplitSeq(m[1], ",") {
 			if label := strings.Trim(part, " \t\"'`.;"); label != "" && len(labels) < maxLabels {
@@ -142,7 +142,7 @@ func findLabels(instructions string) []string {
 		}
 		return labels
 	}
-	at := heading.FindStringIndex(instructions)
+	at := heading().FindStringIndex(instructions)
 	if at == nil {
 		return nil
 	}

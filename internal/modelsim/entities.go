@@ -19,14 +19,14 @@ const maxEntities = 200
 // patterns find what is recognised by its form. Earlier ones win where two overlap.
 var patterns = []struct {
 	kind    string
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 }{
-	{"url", regexp.MustCompile(`\bhttps?://[^\s<>"'\x00]{1,500}|\bwww\.[^\s<>"'\x00]{1,500}`)},
-	{"email", regexp.MustCompile(`\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,5}\b`)},
-	{"money", regexp.MustCompile(`(?:US)?[$€£¥]\s?\d[\d,]{0,20}(?:\.\d+)?(?:\s?(?:thousand|million|billion|trillion|[kKmM])\b)?|\b\d[\d,]{0,20}(?:\.\d+)?\s?(?:(?:thousand|million|billion)\s)?(?:dollars|euros|pounds|cents|francs|USD|EUR|GBP)\b`)},
-	{"percent", regexp.MustCompile(`\b\d{1,9}(?:\.\d{1,9})?\s?(?:%|percent\b|per cent\b)`)},
-	{"date", regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\b|\b(?:\d{1,2}(?:st|nd|rd|th)?\s(?:of\s)?)?(?:January|February|March|April|May|June|July|August|September|October|November|December)(?:\s\d{1,2}(?:st|nd|rd|th)?\b)?(?:,?\s\d{4}\b)?|\b(?:1[0-9]|20)\d{2}\b`)},
-	{"phone", regexp.MustCompile(`(?:\+\d{1,3}[\s.-]?)?(?:\(\d{2,4}\)|\b\d{2,4})[\s.-]\d{3,4}[\s.-]\d{3,4}\b`)},
+	{"url", lazy(`\bhttps?://[^\s<>"'\x00]{1,500}|\bwww\.[^\s<>"'\x00]{1,500}`)},
+	{"email", lazy(`\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,5}\b`)},
+	{"money", lazy(`(?:US)?[$€£¥]\s?\d[\d,]{0,20}(?:\.\d+)?(?:\s?(?:thousand|million|billion|trillion|[kKmM])\b)?|\b\d[\d,]{0,20}(?:\.\d+)?\s?(?:(?:thousand|million|billion)\s)?(?:dollars|euros|pounds|cents|francs|USD|EUR|GBP)\b`)},
+	{"percent", lazy(`\b\d{1,9}(?:\.\d{1,9})?\s?(?:%|percent\b|per cent\b)`)},
+	{"date", lazy(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/.]\d{1,2}[/.]\d{2,4}\b|\b(?:\d{1,2}(?:st|nd|rd|th)?\s(?:of\s)?)?(?:January|February|March|April|May|June|July|August|September|October|November|December)(?:\s\d{1,2}(?:st|nd|rd|th)?\b)?(?:,?\s\d{4}\b)?|\b(?:1[0-9]|20)\d{2}\b`)},
+	{"phone", lazy(`(?:\+\d{1,3}[\s.-]?)?(?:\(\d{2,4}\)|\b\d{2,4})[\s.-]\d{3,4}[\s.-]\d{3,4}\b`)},
 }
 
 type span struct {
@@ -39,7 +39,7 @@ func entities(document string) []entity {
 	var found []span
 	taken := make([]bool, len(document)+1)
 	for _, p := range patterns {
-		for _, at := range p.pattern.FindAllStringIndex(document, 50*maxEntities) {
+		for _, at := range p.pattern().FindAllStringIndex(document, 50*maxEntities) {
 			text := strings.TrimRight(document[at[0]:at[1]], ".,;:!?)]}")
 			if text == "" || taken[at[0]] || p.kind == "date" && (text == "May" || text == "March") {
 				continue // the verbs, more often than the bare months

@@ -1,7 +1,6 @@
 package modelsim
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,7 +206,7 @@ func (f *filler) text(name string) (string, bool) {
 	return "", false
 }
 
-var numeral = regexp.MustCompile(`-?\d[\d,]{0,18}(?:\.\d{1,15})?`)
+var numeral = lazy(`-?\d[\d,]{0,18}(?:\.\d{1,15})?`)
 
 func (f *filler) number(name string) (float64, bool) {
 	key := fold(name)
@@ -218,7 +217,7 @@ func (f *filler) number(name string) (float64, bool) {
 	if typ := entityType(name); !ok && (typ == "money" || typ == "percent") {
 		text, _ = f.text(name)
 	}
-	n, err := strconv.ParseFloat(strings.ReplaceAll(numeral.FindString(text), ",", ""), 64)
+	n, err := strconv.ParseFloat(strings.ReplaceAll(numeral().FindString(text), ",", ""), 64)
 	return n, err == nil
 }
 

@@ -1,8 +1,10 @@
 package modelsim
 
 import (
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -185,4 +187,10 @@ func rank(list []ranked) {
 		}
 		return 0
 	})
+}
+
+// lazy compiles an expression when it is first used: most processes simulate no model, and all
+// would wait for it.
+func lazy(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,7 +143,7 @@ func checkKeys(n *yaml.Node, t reflect.Type) error {
 }
 
 // wrongType is how the parser says that a value does not fit.
-var wrongType = regexp.MustCompile("^(line \\d+): cannot unmarshal !!(\\w+)(?: `.*`)? into (.*)$")
+var wrongType = lazy("^(line \\d+): cannot unmarshal !!(\\w+)(?: `.*`)? into (.*)$")
 
 // yamlError is the parser's first error in plain words. It names no Go type, and quotes no
 // value: it could be a secret in the wrong place.
@@ -154,7 +153,7 @@ func yamlError(err error) error {
 		message = e.Errors[0]
 	}
 	message = strings.Join(strings.Fields(message), " ")
-	if m := wrongType.FindStringSubmatch(message); m != nil {
+	if m := wrongType().FindStringSubmatch(message); m != nil {
 		message = m[1] + ": must be " + goKind(m[3]) + ", not " + yamlKind(m[2])
 	}
 	return forebay.Errorf(forebay.CodeInvalidRequest, "%s", message)
