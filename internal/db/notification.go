@@ -10,7 +10,7 @@ import (
 // words. It only saves waiting. Whoever misses it finds out by looking, a little later.
 type Notification struct {
 	Words map[Word]int64
-	count map[WordKind]int
+	count [256]uint16       // by kind
 	Many  map[WordKind]bool // of these there were too many to be kept
 	Lost  bool              // some words were: anything may have happened
 }
@@ -83,7 +83,7 @@ func (n *Notification) add(kind WordKind, a, b, at int64) {
 	case n.Many[kind]:
 		return
 	case n.Words == nil:
-		n.Words, n.count = map[Word]int64{}, map[WordKind]int{}
+		n.Words = map[Word]int64{}
 	case n.count[kind] >= maxWordsOfKind:
 		n.addMany(kind)
 		return
@@ -99,7 +99,7 @@ func (n *Notification) addMany(kind WordKind) {
 	}
 	n.Many[kind] = true
 	maps.DeleteFunc(n.Words, func(w Word, _ int64) bool { return w.Kind == kind })
-	delete(n.count, kind)
+	n.count[kind] = 0
 }
 
 func (n *Notification) addAll(other *Notification) {

@@ -71,10 +71,14 @@ func (e *notifier) close() {
 	e.running.Wait()
 }
 
-// publish hands a notification over to be sent.
+// publish hands a notification over to be sent. Its words are the notifier's from then on.
 func (e *notifier) publish(n *Notification) {
 	e.mu.Lock()
-	e.pending.addAll(n)
+	if e.pending.empty() {
+		e.pending = *n
+	} else {
+		e.pending.addAll(n)
+	}
 	e.mu.Unlock()
 	select {
 	case e.kick <- struct{}{}:

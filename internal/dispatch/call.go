@@ -41,8 +41,10 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 		ctx, stop = context.WithDeadlineCause(ctx, job.Here(*job.Deadline), jobs.ErrDeadline)
 		defer stop()
 	}
-	defer d.worker.Begin(job, cancel)()
-	defer d.renewer.hold(job, cancel)()
+	d.worker.Begin(job, cancel)
+	defer d.worker.End(job)
+	d.renewer.hold(job, cancel)
+	defer d.renewer.release(job)
 	ctx, over := d.worker.Observe(ctx, job)
 	defer over()
 

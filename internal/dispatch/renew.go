@@ -33,8 +33,8 @@ func newRenewer(w *jobs.Worker, log *slog.Logger) *renewer {
 // A lock is renewed after a third of its duration, so that two rounds can fail before it is lost.
 func renewAfter(q *jobs.Queue) time.Duration { return q.LockDuration / 3 }
 
-// hold renews the delivery's lock until the returned function is called.
-func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) (release func()) {
+// hold renews the delivery's lock until it is released.
+func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) {
 	r.mu.Lock()
 	r.held[d] = &holding{cancel: cancel, due: d.Received.Add(renewAfter(d.Queue)), until: d.Received.Add(d.Queue.LockDuration)}
 	first := len(r.held) == 1
@@ -45,11 +45,12 @@ func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) (releas
 		default:
 		}
 	}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.held, d)
-	}
+}
+
+func (r *renewer) release(d *jobs.Delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.held, d)
 }
 
 // holding returns the number of deliveries whose locks are renewed.

@@ -32,7 +32,7 @@ func (d *LockedJob) ends(o db.Op) db.Op {
 
 // settleForGood is settle for what ends the job.
 func (s *Store) settleForGood(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
-	return s.settled(ctx, d, a, d.ends(settling(d, (*LockedJob).prefetchLocked)), f)
+	return s.settled(ctx, d, &a, d.ends(settling(d, (*LockedJob).prefetchLocked)), f)
 }
 
 // answerSize is about how many bytes the answer about a result has.

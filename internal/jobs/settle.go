@@ -61,7 +61,7 @@ func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e end
 	e.seq, e.task, e.generation, e.attempt, e.version, e.number = d.Seq, d.Task, d.Generation, d.Attempt+1, d.Version+1, d.Number
 	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
 	e.asker = d.asker()
-	return s.settled(ctx, d, a, o, func(t *Tx) error {
+	return s.settled(ctx, d, &a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 
 // settle runs f on a delivery in a transaction, and does what every settlement does.
 func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
-	return s.settled(ctx, d, a, settling(d, (*LockedJob).prefetchLocked), f)
+	return s.settled(ctx, d, &a, settling(d, (*LockedJob).prefetchLocked), f)
 }
 
 // settling describes the settlement of a delivery to the writer. It begins with the statement of
@@ -248,7 +248,7 @@ func settling(d *LockedJob, first func(*LockedJob) driver.Prefetch) db.Op {
 	return o
 }
 
-func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db.Op, f func(*Tx) error) error {
+func (s *Store) settled(ctx context.Context, d *LockedJob, a *AttemptRecord, o db.Op, f func(*Tx) error) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
 			if err := t.admission.NoteOutcome(d.Admission); err != nil {
@@ -257,7 +257,7 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 		}
 		err := f(t)
 		if err == nil && d.Held {
-			err = t.budgets().settle(d, a)
+			err = t.budgets().settle(d, *a)
 		}
 		if err == nil {
 			err = t.concurrency().release(d)

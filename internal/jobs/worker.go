@@ -30,15 +30,16 @@ type runningCalls struct {
 	byToken sync.Map // lock token → context.CancelCauseFunc
 }
 
-// Begin registers cancel as the way to abort this process's call for the delivery, until end is
-// called. The key is the lock's token, because an older call of the same job may still be
-// running.
-func (r *runningCalls) Begin(d *Delivery, cancel context.CancelCauseFunc) (end func()) {
+// Begin registers cancel as the way to abort this process's call for the delivery, until End. The
+// key is the lock's token, because an older call of the same job may still be running.
+func (r *runningCalls) Begin(d *Delivery, cancel context.CancelCauseFunc) {
 	if _, early := r.byToken.LoadOrStore(d.Token, cancel); early {
 		cancel(ErrCancelled)
 	}
-	return func() { r.byToken.Delete(d.Token) }
 }
+
+// End is for a call that is over.
+func (r *runningCalls) End(d *Delivery) { r.byToken.Delete(d.Token) }
 
 // abort ends the call whose lock a cancel voided. If the call has not begun yet, it leaves a note
 // for Begin for a while. Perhaps no call ever begins.

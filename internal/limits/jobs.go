@@ -2,14 +2,19 @@ package limits
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
 )
 
 // Jobs is what jobs that are being submitted have taken of a tenant's limits.
-type Jobs struct{ of []Taken }
+type Jobs struct {
+	of    []Taken
+	first [needs]Taken // of, for one job
+}
+
+// needs is how many limits a job takes of.
+const needs = 3
 
 // Done ends the reservations: what was taken is stored by now, or is not.
 func (k *Jobs) Done() {
@@ -34,12 +39,14 @@ func (k *Jobs) Take(ctx context.Context, m *Meter, tenant string, req *forebay.S
 	for key, value := range req.Metadata {
 		size += int64(len(key) + len(value))
 	}
-	needs := [...]struct {
+	wanted := [needs]struct {
 		name forebay.LimitName
 		n    int64
 	}{{forebay.LimitWaitingJobs, 1}, {forebay.LimitScheduled, scheduled}, {forebay.LimitStoredBytes, size}}
-	k.of = slices.Grow(k.of, len(needs))
-	for _, one := range needs {
+	if k.of == nil {
+		k.of = k.first[:0]
+	}
+	for _, one := range wanted {
 		if one.n == 0 {
 			continue
 		}

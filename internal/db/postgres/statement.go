@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -71,7 +72,16 @@ func (s *statement) BindInt(i int, v int64) {
 }
 
 func (s *statement) BindText(i int, v string) {
-	s.types[i-1], s.values[i-1] = pgtype.TextOID, []byte(CleanText(v))
+	s.types[i-1], s.values[i-1] = pgtype.TextOID, bytesOf(CleanText(v))
+}
+
+// bytesOf returns the bytes of a text without a copy. Nobody may change them: values are only
+// sent. It saves four allocations a job.
+func bytesOf(text string) []byte {
+	if text == "" {
+		return []byte{} // not NULL
+	}
+	return unsafe.Slice(unsafe.StringData(text), len(text))
 }
 
 // CleanText replaces what a text in PostgreSQL cannot hold: NUL, and bytes that are not UTF-8.
