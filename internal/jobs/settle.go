@@ -72,12 +72,6 @@ func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e end
 	})
 }
 
-var sqlRetry = driver.BatchForm(`
-UPDATE messages SET subqueue = ?, visible_at = ?, lock_token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
-  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND lock_token = ?`, `
-UPDATE messages m SET subqueue = p1, visible_at = p2, lock_token = NULL, locked_at = NULL, attempt = attempt + p3, version = version + 2,
-  waiting = 'schedule', last_error = p4, deliveries = 0 FROM %s WHERE m.seq = ANY (ARRAY[p5]) AND m.lock_token = p6`)
-
 // Retry records the failed attempt and moves the message to its queue's retry subqueue for the
 // delay a.RetryDelay. It charges the attempt unless a.Uncharged. The delivery count starts anew,
 // because it counts deliveries without an outcome.
@@ -92,7 +86,7 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 		if a.Uncharged {
 			charged = 0
 		}
-		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+		if err := t.Prep(record.SQLRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 			return err
 		}
 		if err := t.attempt(d.attempted(), a); err != nil {
@@ -108,12 +102,6 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 	})
 }
 
-var sqlThrottle = driver.BatchForm(`
-UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
-  waiting = ?, last_error = ? WHERE seq = ? AND lock_token = ?`, `
-UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
-  waiting = p2, last_error = p3 FROM %s WHERE m.seq = ANY (ARRAY[p4]) AND m.lock_token = p5`)
-
 // Throttle records a call that the provider turned away and puts the message back into its
 // subqueue for the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *LockedJob, a AttemptRecord, waiting forebay.WaitReason) error {
@@ -126,7 +114,7 @@ func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason)
 		return err
 	}
 	visible := t.Now + a.RetryDelay.Milliseconds()
-	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+	if err := t.Prep(record.SQLThrottle).Int(visible).TextOrNull(string(waiting)).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 		return err
 	}
 	if err := t.attempt(d.attempted(), a); err != nil {

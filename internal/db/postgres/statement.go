@@ -76,7 +76,7 @@ func (s *statement) BindText(i int, v string) {
 }
 
 // bytesOf returns the bytes of a text without a copy. Nobody may change them: values are only
-// sent. It saves four allocations a job.
+// sent.
 func bytesOf(text string) []byte {
 	if text == "" {
 		return []byte{} // not NULL

@@ -60,6 +60,23 @@ UPDATE messages m SET subqueue = m.subqueue - m.subqueue % 4, visible_at = x.p1,
 FROM %s WHERE m.seq = ANY (ARRAY[x.p2]) AND (m.subqueue + 0) % 4 >= 2 AND (x.p3 = 0 OR m.generation = x.p3)
 RETURNING x.p1, x.p2, x.p3, m.subqueue, m.flow, m.generation, m.version, m.tenant, (SELECT j.session_id FROM jobs j WHERE j.seq = m.seq)`)
 
+// SQLRetry moves a message that its lock holds to another subqueue after a failed attempt. It
+// takes the subqueue, the time at which it is visible, how many attempts that counts, the error,
+// the job and the token.
+var SQLRetry = driver.BatchForm(`
+UPDATE messages SET subqueue = ?, visible_at = ?, lock_token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
+  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET subqueue = p1, visible_at = p2, lock_token = NULL, locked_at = NULL, attempt = attempt + p3, version = version + 2,
+  waiting = 'schedule', last_error = p4, deliveries = 0 FROM %s WHERE m.seq = ANY (ARRAY[p5]) AND m.lock_token = p6`)
+
+// SQLThrottle puts a message back that its lock holds, after a call that the provider turned away.
+// It takes the time at which it is visible, what it waits for, the error, the job and the token.
+var SQLThrottle = driver.BatchForm(`
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = ?, last_error = ? WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = p2, last_error = p3 FROM %s WHERE m.seq = ANY (ARRAY[p4]) AND m.lock_token = p5`)
+
 // SQLRelease puts a message back that its lock holds, as if it had not been delivered. It takes
 // the time at which it is visible, what it waits for, the job and the token.
 var SQLRelease = driver.BatchForm(`
