@@ -165,8 +165,8 @@ func (m *models) provider(d Deployment, maxOutput int64, before *models) (model.
 	return nil, forebay.Invalid("provider", "%.40q is not known", d.Provider)
 }
 
-// simulator returns a simulated deployment. One whose settings are as before stays, with the faults
-// that an operator has set since: they hold until the server stops.
+// simulator returns a simulated deployment. One whose settings are as before stays, with faults
+// that an operator has set since: these hold until the server stops.
 func (m *models) simulator(d Deployment, before *models) (model.Provider, error) {
 	if before != nil {
 		old := before.options[d.Name]
