@@ -56,7 +56,7 @@ func AskDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) 
 // tryDeployments has start make try of each deployment that is not simulated.
 func tryDeployments(opts Options, start func(func()), try func(p model.Provider, embeds bool) (untried bool, err error)) []DeploymentCall {
 	o := opts.WithDefaults()
-	m, known, err := o.models(nil)
+	m, known, err := o.models(nil, nil)
 	if err != nil {
 		return []DeploymentCall{{Err: err.Error()}}
 	}
@@ -68,7 +68,7 @@ func tryDeployments(opts Options, start func(func()), try func(p model.Provider,
 		calls = append(calls, DeploymentCall{Deployment: d.Name})
 		call := &calls[len(calls)-1]
 		start(func() {
-			provider, err := m.provider(d, o.Limits.MaxOutputBytes)
+			provider, err := m.provider(d, o.Limits.MaxOutputBytes, nil)
 			begun := time.Now()
 			if err == nil {
 				call.Untried, err = try(provider, o.embedsOnly(d.Name, known))

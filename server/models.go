@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -24,9 +25,10 @@ type models struct {
 	simulators map[string]*modelsim.Provider
 }
 
-// models creates the deployments and tasks of the options. It calls nothing. watch may be nil.
-func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay.Task, error) {
-	m, err := newModels(o, watch)
+// models creates the deployments and tasks of the options. It calls nothing. watch may be nil, and
+// so may before, what was called until now.
+func (o Options) models(watch *telemetry.Telemetry, before *models) (*models, map[string]forebay.Task, error) {
+	m, err := newModels(o, watch, before)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -34,11 +36,11 @@ func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay
 	return m, known, err
 }
 
-func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
+func newModels(o Options, watch *telemetry.Telemetry, before *models) (*models, error) {
 	m := &models{options: map[string]Deployment{}, simulators: map[string]*modelsim.Provider{}}
 	byName := map[string]*model.Deployment{}
 	for i, d := range o.Deployments {
-		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
+		provider, err := m.provider(d, o.Limits.MaxOutputBytes, before)
 		if err != nil {
 			return nil, fieldError(fmt.Sprintf("deployments[%d]", i), err)
 		}
@@ -147,7 +149,7 @@ func fieldError(field string, err error) error {
 	return forebay.Invalid(field, "%s", err.Error())
 }
 
-func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error) {
+func (m *models) provider(d Deployment, maxOutput int64, before *models) (model.Provider, error) {
 	http := model.HTTPConfig{IdleTimeout: d.IdleTimeout, MaxOutputBytes: maxOutput}
 	switch d.Provider {
 	case ProviderOpenAI:
@@ -158,12 +160,21 @@ func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error)
 	case ProviderAnthropic:
 		return model.NewAnthropic(model.AnthropicConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
 	case ProviderSim:
-		return m.simulator(d)
+		return m.simulator(d, before)
 	}
 	return nil, forebay.Invalid("provider", "%.40q is not known", d.Provider)
 }
 
-func (m *models) simulator(d Deployment) (model.Provider, error) {
+// simulator returns a simulated deployment. One whose settings are as before stays, with faults
+// that an operator has set since: these hold until the server stops.
+func (m *models) simulator(d Deployment, before *models) (model.Provider, error) {
+	if before != nil {
+		old := before.options[d.Name]
+		if provider := before.simulators[d.Name]; provider != nil && old.Model == d.Model && old.IdleTimeout == d.IdleTimeout && reflect.DeepEqual(old.Sim, d.Sim) {
+			m.simulators[d.Name] = provider
+			return provider, nil
+		}
+	}
 	s := d.Sim
 	provider, err := modelsim.NewProvider(modelsim.ProviderOptions{Model: d.Model, IdleTimeout: d.IdleTimeout, Faults: modelsim.ProviderFaults{
 		Seed: s.Seed, Latency: s.Latency, Jitter: s.Jitter, ThrottleRate: s.ThrottleRate, RetryAfter: s.RetryAfter,

@@ -31,7 +31,7 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	models, known, err := o.models(s.telemetry)
+	models, known, err := o.models(s.telemetry, s.deployments.called.Load().models)
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -85,5 +87,48 @@ func TestReloadCertificate(t *testing.T) {
 	}
 	if got := shown(); !slices.Equal(got, []int64{2, 2}) {
 		t.Errorf("certificates %v after a refused reload", got)
+	}
+}
+
+// Faults that an operator has set on a simulated deployment outlive a reload, unless it changes
+// what is configured of the simulation.
+func TestReloadKeepsSimFaults(t *testing.T) {
+	t.Parallel()
+	o := server.Options{Database: "sqlite:" + servertest.DatabaseFile(t), Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderSim}},
+		Models: map[string]server.Model{"chat": {Deployments: []server.ModelDeployment{{Name: "east"}}}}}
+	s := servertest.Start(t, o)
+	c, err := client.New(client.Options{BaseURL: servertest.Over(t, s).URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults := func() string {
+		t.Helper()
+		list, err := c.SimFaults(t.Context(), "east")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(list)
+	}
+	configured := faults()
+	if err := c.SetSimFaults(t.Context(), "east", []byte(`{"error_rate":0.25}`)); err != nil {
+		t.Fatal(err)
+	}
+	set := faults()
+	if set == configured {
+		t.Fatalf("the faults are still %s", set)
+	}
+	o.Deployments = []server.Deployment{{Name: "east", Provider: server.ProviderSim, TokensPerMinute: 1000}}
+	if _, err := s.Reload(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if got := faults(); got != set {
+		t.Errorf("a reload has changed the faults from %s to %s", set, got)
+	}
+	o.Deployments = []server.Deployment{{Name: "east", Provider: server.ProviderSim, Sim: server.Sim{ErrorRate: 0.5}}}
+	if _, err := s.Reload(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if got := faults(); !strings.Contains(got, "0.5") {
+		t.Errorf("the faults are %s after a reload with others", got)
 	}
 }

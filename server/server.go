@@ -106,7 +106,7 @@ func New(opts Options) (*Server, error) {
 	if err := s.watch(); err != nil {
 		return nil, err
 	}
-	models, known, err := o.models(s.telemetry)
+	models, known, err := o.models(s.telemetry, nil)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

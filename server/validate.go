@@ -105,7 +105,7 @@ func (o Options) Validate() error {
 	o.validateTopics(bad)
 	if len(errs) == 0 {
 		// Endpoints, credentials, prompts and the models of tasks are checked where they are used.
-		_, known, err := o.models(nil)
+		_, known, err := o.models(nil, nil)
 		if err != nil {
 			errs = append(errs, err)
 		} else {

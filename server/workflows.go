@@ -78,7 +78,7 @@ func (d declared) describe() Workflow {
 
 // known returns the names that workflows may use.
 func (o Options) known() (workflow.Known, error) {
-	_, tasks, err := o.models(nil)
+	_, tasks, err := o.models(nil, nil)
 	return workflow.Known{
 		Task:  func(name string) bool { _, ok := tasks[name]; return ok },
 		Queue: func(name string) bool { _, ok := o.Queues[name]; return ok },

@@ -135,7 +135,7 @@ func (a deploymentCommands) sim() *cobra.Command {
 		Use:   "sim DEPLOYMENT [FAULTS]",
 		Short: "Show or set how difficult a simulated deployment is",
 		Long: `Show how difficult a simulated deployment is, or replace it by a JSON object. It holds from the
-next call on, until the server stops.`,
+next call on, until the server stops, or until a reload changes what is configured of it.`,
 		Example: `  forebay deployments sim simulated
   forebay deployments sim simulated '{"throttle_rate":0.2,"latency":"300ms"}'
   forebay deployments sim simulated '{}'`,

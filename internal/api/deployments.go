@@ -76,7 +76,7 @@ func (a *API) routeDeployments() {
 	})
 	set := conditions.Take(huma.Operation{
 		OperationID: "set-sim-faults", Method: http.MethodPut, Path: "/v1/deployments/{name}/sim", Tags: tags,
-		Summary: "Set the faults of a simulated deployment", Description: "They hold from the next call on, until the server stops.",
+		Summary: "Set the faults of a simulated deployment", Description: "They hold from the next call on, until the server stops. A reload keeps them, unless it changes what is configured of the simulation.",
 	}, false)
 	route(a, forebay.ScopeAdmin, set, func(ctx context.Context, c *call, in *DeploymentPath) (*faultsOutput, error) {
 		data, release, err := a.readBody(c, maxFaultsBytes)

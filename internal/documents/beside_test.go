@@ -33,7 +33,7 @@ func BenchmarkBesideSplits(b *testing.B) {
 				return err
 			}
 			u = uploaded{uploads[i].DocumentID, rev}
-			return s.Documents.BeginSplit(b.Context(), d.tenant, rev.No, splitter)
+			return s.Documents.BeginSplit(b.Context(), rev, splitter)
 		}
 		splits[i] = func() error { return d.endSplit(u) }
 	}

@@ -76,7 +76,7 @@ func splitTexts(t testing.TB, s *stores, tenant int64, id string, said []string)
 	for n, text := range said {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
-	if err := s.Documents.BeginSplit(ctx, revision.Tenant, revision.No, 7); err != nil {
+	if err := s.Documents.BeginSplit(ctx, revision, 7); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Documents.EndSplit(ctx, tenant, revision.No, 7, "job_"+id+"split", result); err != nil {

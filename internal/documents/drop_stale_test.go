@@ -52,7 +52,7 @@ func newReplacing(t *testing.T, s *stores) *replacing {
 	d.check(d.describe(r.live))
 	r.locked = d.claimed([]uploaded{r.live})
 	r.next = d.addTo(r.live.id)
-	d.check(s.Documents.BeginSplit(t.Context(), d.tenant, r.next.rev.No, splitter))
+	d.check(s.Documents.BeginSplit(t.Context(), r.next.rev, splitter))
 	d.check(d.endSplit(r.next))
 	for _, call := range d.embeds(r.next) {
 		d.check(call())
@@ -169,7 +169,7 @@ func TestManyJobsOfWhatIsDeletedAreCancelled(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		d := &tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
 		u := d.added(1)[0]
-		d.check(s.Documents.BeginSplit(t.Context(), d.tenant, u.rev.No, splitter))
+		d.check(s.Documents.BeginSplit(t.Context(), u.rev, splitter))
 		const many = 2*dropJobs + 3
 		split := SplitResult{Chunks: many, Rest: newChunksOf(0, many)}
 		for n := range int64(many) {
@@ -188,7 +188,7 @@ func TestChunksThatAreLeftAreRemovedByTheHundred(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		d := &tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
 		u := d.added(1)[0]
-		d.check(s.Documents.BeginSplit(t.Context(), d.tenant, u.rev.No, splitter))
+		d.check(s.Documents.BeginSplit(t.Context(), u.rev, splitter))
 		for n := range 5 {
 			d.check(s.Documents.AddChunks(t.Context(), d.tenant, u.rev.No, splitter, newChunksOf(n*100, 100)))
 		}
@@ -198,7 +198,7 @@ func TestChunksThatAreLeftAreRemovedByTheHundred(t *testing.T) {
 				commits.Add(1)
 			}
 		})
-		d.check(s.Documents.BeginSplit(t.Context(), d.tenant, u.rev.No, splitter+1))
+		d.check(s.Documents.BeginSplit(t.Context(), u.rev, splitter+1))
 		if n := d.counted("chunks"); n != 0 || commits.Load() > 7 {
 			t.Errorf("%d chunks are left after %d transactions", n, commits.Load())
 		}

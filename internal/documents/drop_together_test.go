@@ -41,7 +41,7 @@ func TestDropsTogetherWithOtherSteps(t *testing.T) {
 
 		// Jobs that a split adds are cancelled with the others.
 		split := d.added(1)[0]
-		d.check(s.Documents.BeginSplit(t.Context(), d.tenant, split.rev.No, splitter))
+		d.check(s.Documents.BeginSplit(t.Context(), split.rev, splitter))
 		together(func() error { return d.endSplit(split) }, replace(split))
 		count("jobs of what was replaced as it was split", 0, ofRevision, split.rev.No)
 		count("messages", 1, "messages") // of the other content's first job

@@ -29,6 +29,7 @@ type tenantIndex struct {
 	begin int64             // it has contents that went live after this number
 	after int64             // and up to this one
 	went  map[int64][]int64 // chunks by the number under which their revision went live
+	top   int64             // the highest number of a chunk that was ever added
 	stale bool              // it may have dropped contents
 	swept time.Time         // when dropped contents were last removed
 	drops <-chan struct{}
@@ -67,27 +68,28 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 
 // nearest returns chunks that are probably nearest to a unit vector. Up to n are from the
 // database's own index, if it has one, and up to n from this one. If stale is true, some may have
-// been dropped. With fresh, all live contents are read first and no chunk is stale.
-func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int, fresh bool) (found []int64, stale bool, err error) {
+// been dropped. With fresh, all live contents are read first and no chunk is stale. upTo is the
+// number under which the latest content went live that was looked at.
+func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int, fresh bool) (found []int64, upTo int64, stale bool, err error) {
 	indexed, until, err := s.Store.IndexedNearest(ctx, tenant, unit, n)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	if err := t.refresh(ctx, s, tenant, len(unit), until, fresh); err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	found, err = t.index.Nearest(unit, n)
 	if errors.Is(err, vector.ErrLength) { // the tenant has begun with vectors of another dimension
-		return nil, false, nil
+		return nil, 0, false, nil
 	}
 	for _, chunk := range indexed {
 		if !slices.Contains(found, chunk) {
 			found = append(found, chunk)
 		}
 	}
-	return found, t.stale, err
+	return found, t.after, t.stale, err
 }
 
 // maxOverlap is how many codes are kept that the database's index has as well.
@@ -117,12 +119,31 @@ func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dim
 }
 
 func (t *tenantIndex) add(codes []LiveCode) {
+	t.giveWay(codes)
 	for _, c := range codes {
 		t.after = c.Live
 		if t.index.Add(c.Chunk, c.Code) == nil { // a code of another dimension belongs to contents that are being removed
 			t.went[c.Live] = append(t.went[c.Live], c.Chunk)
 		}
 	}
+}
+
+// giveWay removes contents of which chunks have numbers that others have now. SQLite gives the
+// numbers of chunks that were removed again, so such a content was dropped.
+func (t *tenantIndex) giveWay(codes []LiveCode) {
+	again, top := map[int64]int64{}, t.top // by chunk: under which number it went live
+	for _, c := range codes {
+		if c.Chunk <= top {
+			again[c.Chunk] = c.Live
+		}
+		t.top = max(t.top, c.Chunk)
+	}
+	if len(again) == 0 {
+		return
+	}
+	t.remove(func(number int64, chunks []int64) bool {
+		return slices.ContainsFunc(chunks, func(chunk int64) bool { live, given := again[chunk]; return given && live != number })
+	})
 }
 
 // dropEvery is the shortest time between two reads of all live contents of a tenant.
@@ -166,12 +187,13 @@ func (t *tenantIndex) remove(dropped func(number int64, chunks []int64) bool) bo
 	return len(gone) > 0
 }
 
-// forget removes the contents with these chunks, which searches no longer find. Contents are only
-// dropped as a whole. It reports whether there were any.
-func (t *tenantIndex) forget(gone map[int64]bool) bool {
+// forget removes the contents with these chunks, which searches no longer find, of those that went
+// live up to a number. Later ones may have chunks with the same numbers. Contents are only dropped
+// as a whole. It reports whether there were any.
+func (t *tenantIndex) forget(gone map[int64]bool, upTo int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.index != nil && t.remove(func(_ int64, chunks []int64) bool {
-		return slices.ContainsFunc(chunks, func(chunk int64) bool { return gone[chunk] })
+	return t.index != nil && t.remove(func(number int64, chunks []int64) bool {
+		return number <= upTo && slices.ContainsFunc(chunks, func(chunk int64) bool { return gone[chunk] })
 	})
 }

@@ -55,7 +55,7 @@ func (s shelf) split(document, content string, chunks int, key string) Revision 
 	for n := range chunks {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: content})
 	}
-	s.check(s.Documents.BeginSplit(ctx, rev.Tenant, rev.No, 7))
+	s.check(s.Documents.BeginSplit(ctx, rev, 7))
 	s.check(s.Documents.EndSplit(ctx, s.tenant, rev.No, 7, "job_"+content+"split", result))
 	return rev
 }

@@ -46,8 +46,10 @@ func prefetchChunks(revision int64) driver.Prefetch {
 }
 
 // BeginSplit lets the caller store a revision's chunks, under a number that nobody else has. It
-// removes chunks that another job may have left, in several transactions if they are many.
-func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
+// removes chunks that another job may have left, in several transactions if they are many. The
+// number of a revision that was removed may be another's by now.
+func (s *Store) BeginSplit(ctx context.Context, of Revision, splitter int64) error {
+	tenant, revision := of.Tenant, of.No
 	asks := func() []driver.Prefetch {
 		return []driver.Prefetch{prefetchRevisionNo(revision), prefetchChunks(revision)}
 	}
@@ -58,7 +60,7 @@ func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64
 			if err != nil {
 				return 0, err
 			}
-			if rev == nil || rev.Dropped || rev.Split {
+			if rev == nil || rev.ID != of.ID || rev.Dropped || rev.Split {
 				return 0, errRevisionGone
 			}
 			rev.splitter = splitter

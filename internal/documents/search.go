@@ -136,7 +136,7 @@ func (s *Service) nearest(ctx context.Context, tenant string, no int64, req fore
 	const rounds = 4 // each round replaces candidates that are no longer live; then all live contents are read
 	for round := 1; ; round++ {
 		fresh := round > rounds
-		candidates, stale, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n), fresh)
+		candidates, upTo, stale, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n), fresh)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (s *Service) nearest(ctx context.Context, tenant string, no int64, req fore
 		if len(gone) == 0 || fresh {
 			return best, nil
 		}
-		forgotten := s.indexes.of(no).forget(gone)
+		forgotten := s.indexes.of(no).forget(gone, upTo)
 		if again := stale && forgotten || len(best) < n && round < rounds; !again {
 			return best, nil
 		}

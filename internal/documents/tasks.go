@@ -209,7 +209,7 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 		return res, failure(err)
 	}
 	splitter := rand.Int64()
-	if err = s.Store.BeginSplit(ctx, w.rev.Tenant, w.rev.No, splitter); err == nil {
+	if err = s.Store.BeginSplit(ctx, w.rev, splitter); err == nil {
 		result.Rest = newChunks(text, chunks)
 		for len(result.Rest) > storeChunks && err == nil {
 			err = s.Store.AddChunks(ctx, w.tenant, w.rev.No, splitter, result.Rest[:storeChunks])

@@ -90,7 +90,7 @@ func TestStepsOfADocumentTogether(t *testing.T) {
 
 		// New content takes its place, and the document is deleted meanwhile by two callers.
 		next := d.addTo(u.id)
-		d.check(s.Documents.BeginSplit(t.Context(), d.tenant, next.rev.No, splitter))
+		d.check(s.Documents.BeginSplit(t.Context(), next.rev, splitter))
 		d.check(d.endSplit(next))
 		for _, call := range d.embeds(next) {
 			d.check(call())

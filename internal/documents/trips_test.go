@@ -161,7 +161,7 @@ func (d *tripsOfDocuments) split(many int) []uploaded {
 	d.Helper()
 	list := d.added(many)
 	for _, u := range list {
-		d.check(d.s.Documents.BeginSplit(d.Context(), d.tenant, u.rev.No, splitter))
+		d.check(d.s.Documents.BeginSplit(d.Context(), u.rev, splitter))
 		d.check(d.endSplit(u))
 	}
 	return list
@@ -313,27 +313,27 @@ func (d *tripsOfDocuments) mixes() map[string]func(many int) []func() error {
 			return calls
 		},
 		"begin to split": func(many int) []func() error {
-			return each(d.added(many), func(u uploaded) error { return store.BeginSplit(ctx, d.tenant, u.rev.No, splitter) })
+			return each(d.added(many), func(u uploaded) error { return store.BeginSplit(ctx, u.rev, splitter) })
 		},
 		"begin to split again": func(many int) []func() error {
 			list := d.added(many)
 			for _, u := range list {
-				d.check(store.BeginSplit(ctx, d.tenant, u.rev.No, splitter))
+				d.check(store.BeginSplit(ctx, u.rev, splitter))
 				d.check(store.AddChunks(ctx, d.tenant, u.rev.No, splitter, newChunksOf(0, 2)))
 			}
-			return each(list, func(u uploaded) error { return store.BeginSplit(ctx, d.tenant, u.rev.No, splitter+1) })
+			return each(list, func(u uploaded) error { return store.BeginSplit(ctx, u.rev, splitter+1) })
 		},
 		"store chunks": func(many int) []func() error {
 			list := d.added(many)
 			for _, u := range list {
-				d.check(store.BeginSplit(ctx, d.tenant, u.rev.No, splitter))
+				d.check(store.BeginSplit(ctx, u.rev, splitter))
 			}
 			return each(list, func(u uploaded) error { return store.AddChunks(ctx, d.tenant, u.rev.No, splitter, newChunksOf(0, 2)) })
 		},
 		"end to split": func(many int) []func() error {
 			list := d.added(many)
 			for _, u := range list {
-				d.check(store.BeginSplit(ctx, d.tenant, u.rev.No, splitter))
+				d.check(store.BeginSplit(ctx, u.rev, splitter))
 			}
 			return each(list, d.endSplit)
 		},
@@ -350,7 +350,7 @@ func (d *tripsOfDocuments) mixes() map[string]func(many int) []func() error {
 			for i, u := range list {
 				d.check(d.describe(u))
 				next := d.addTo(u.id)
-				d.check(store.BeginSplit(ctx, d.tenant, next.rev.No, splitter))
+				d.check(store.BeginSplit(ctx, next.rev, splitter))
 				d.check(d.endSplit(next))
 				for _, call := range d.embeds(next) {
 					d.check(call())

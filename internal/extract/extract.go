@@ -48,7 +48,7 @@ type Heading struct {
 // Text is what a document says.
 type Text struct {
 	Body     string // UTF-8 without control characters but line feed and tab
-	Title    string // as the document itself gives it; "": it does not
+	Title    string // as the document itself gives it, on one line; "": it does not
 	Language string // the same: a BCP 47 tag
 	Headings []Heading
 	Pages    []int // where each page begins in Body; nil: it has no pages
@@ -122,7 +122,8 @@ func Read(ctx context.Context, s Source) (t Text, err error) {
 	if strings.TrimSpace(t.Body) == "" {
 		return Text{}, errEmpty
 	}
-	if t.Title = cut(oneLine(t.Title), MaxTitleBytes); t.Title == "" && len(t.Headings) > 0 && t.Headings[0].Level <= 2 {
+	title, _ := printable(t.Title)
+	if t.Title = cut(oneLine(title), MaxTitleBytes); t.Title == "" && len(t.Headings) > 0 && t.Headings[0].Level <= 2 {
 		t.Title = t.Headings[0].Title
 	}
 	return t, nil

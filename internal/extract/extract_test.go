@@ -119,6 +119,22 @@ x  =
 	}
 }
 
+// No control characters come from references in HTML, or from a PDF's title.
+func TestControlCharactersInDisguise(t *testing.T) {
+	got, err := read(t, HTML, "", "<title>a&#27;[31m&#0;b</title><h1>c&#x1b;d</h1><pre>e&#8;&#13;f</pre>g&#127;&#xFEFF;h")
+	if want := "cd\n\ne\nf\n\ngh"; err != nil || got.Body != want || got.Title != "a[31m\uFFFDb" || got.Headings[0].Title != "cd" {
+		t.Errorf("%q, %+v, %v", got.Body, got, err)
+	}
+	const said = "BT /F1 12 Tf (said) Tj ET"
+	data := pdfOf("/Info 6 0 R", catalog, "<</Type /Pages /Count 1 /Kids [3 0 R]>>",
+		"<</Type /Page /Parent 2 0 R /Contents 4 0 R /Resources <</Font <</F1 5 0 R>>>>>>", fmt.Sprintf("<</Length %d>>\nstream\n%s\nendstream", len(said), said),
+		"<</Type /Font /Subtype /Type1 /BaseFont /Helvetica>>", "<</Title <FEFF0061001B00000062>>>")
+	got, err = Read(t.Context(), Source{Kind: PDF, Data: data})
+	if err != nil || got.Title != "ab" {
+		t.Errorf("title %q, %v", got.Title, err)
+	}
+}
+
 func TestPDF(t *testing.T) {
 	for _, name := range []string{"pages.pdf", "owner-password.pdf"} {
 		got, err := Read(t.Context(), Source{Kind: PDF, Data: fixture(t, name)})

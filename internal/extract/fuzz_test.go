@@ -11,7 +11,7 @@ import (
 
 // FuzzRead reads anything as any kind of text and cuts it into chunks.
 func FuzzRead(f *testing.F) {
-	for _, seed := range []string{"# a\n\nb. c\n", "<h1>a<p>b<script>", "a\r\nb\n===\n\xff", "\xff\xfea\x00", "语。语！", "<meta charset=utf-16>\x00<"} {
+	for _, seed := range []string{"# a\n\nb. c\n", "<h1>a<p>b<script>", "a\r\nb\n===\n\xff", "\xff\xfea\x00", "语。语！", "<meta charset=utf-16>\x00<", "<title>a&#1;</title>b&#27;&#13;c"} {
 		for kind := range 3 {
 			f.Add(seed, kind, 7, 3)
 		}
@@ -30,6 +30,11 @@ func FuzzRead(f *testing.F) {
 		}
 		if !utf8.ValidString(text.Body) {
 			t.Fatalf("%q is not UTF-8", text.Body)
+		}
+		for _, said := range []string{text.Title, text.Body} {
+			if clean, _ := printable(said); clean != said {
+				t.Fatalf("%q has control characters", said)
+			}
 		}
 		last := 0
 		for _, h := range text.Headings {

@@ -89,7 +89,8 @@ func (p *page) read() error {
 			p.said.Title = p.title.String()
 			return nil
 		case html.TextToken:
-			p.write(string(p.tokens.Text()))
+			text, _ := printable(string(p.tokens.Text())) // references such as &#27; are resolved by now
+			p.write(text)
 		case html.StartTagToken, html.SelfClosingTagToken, html.EndTagToken:
 			name, attributes := p.tokens.TagName()
 			p.tag(atom.Lookup(name), kind, attributes)

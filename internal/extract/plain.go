@@ -54,8 +54,17 @@ func clean(s string) (string, error) {
 	if len(s) > MaxTextBytes {
 		return "", errLong
 	}
-	controls := 0
-	cleaned := strings.Map(func(r rune) rune {
+	cleaned, controls := printable(strings.ReplaceAll(s, "\r\n", "\n"))
+	if controls > 0 && controls*maxControls > len(s) {
+		return "", forebay.Errorf(forebay.CodeDocumentEncoding, "the document holds bytes that are no text")
+	}
+	return cleaned, nil
+}
+
+// printable returns a text without control characters but line feed and tab, and how many it has
+// dropped. Some end a line.
+func printable(s string) (text string, controls int) {
+	text = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && r != '\uFEFF':
 			return r
@@ -66,9 +75,6 @@ func clean(s string) (string, error) {
 		}
 		controls++
 		return -1
-	}, strings.ReplaceAll(s, "\r\n", "\n"))
-	if controls > 0 && controls*maxControls > len(s) {
-		return "", forebay.Errorf(forebay.CodeDocumentEncoding, "the document holds bytes that are no text")
-	}
-	return cleaned, nil
+	}, s)
+	return text, controls
 }

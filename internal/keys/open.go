@@ -12,8 +12,8 @@ import (
 // is open under a key. Processes that share a PostgreSQL database also notify each other.
 const keyPoll = 500 * time.Millisecond
 
-// revokedWithin is how far back that reads. A revocation can be seen some time after its own
-// time, and a cached key can open something after it.
+// revokedWithin is how far back that reads, from the last time that it could. A revocation can be
+// seen some time after its own time, and a cached key can open something after it.
 const revokedWithin = 10 * time.Minute
 
 // opened is what is open under keys: requests, streams, calls.
@@ -21,6 +21,7 @@ type opened struct {
 	mu    sync.Mutex
 	byKey map[string]map[*hold]struct{} // "": opened while there was no key
 	next  *time.Timer                   // of the next read; nil: none is due
+	known time.Time                     // when revocations were last read, or were to be read first
 }
 
 type hold struct{ end context.CancelCauseFunc }
@@ -99,6 +100,23 @@ func (o *opened) looked() {
 	o.next = nil
 }
 
+// since returns since when keys may have been revoked that nobody has read of yet.
+func (o *opened) since(now time.Time) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known.IsZero() || now.Before(o.known) {
+		o.known = now
+	}
+	return o.known.Add(-revokedWithin)
+}
+
+// knows notes that revocations up to a time were read.
+func (o *opened) knows(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = now
+}
+
 // end ends all that is open under a key.
 func (o *opened) end(key string) {
 	o.mu.Lock()
@@ -128,9 +146,10 @@ func (s *Service) poll() {
 const keyPollTime = 5 * time.Second
 
 // endRevoked ends what is open under keys that were revoked lately. While the database cannot be
-// read nobody can know of a revocation; the next read finds it.
+// read nobody can know of a revocation; the next read finds it, however late it comes.
 func (s *Service) endRevoked(ctx context.Context) {
-	revoked, anyKey, err := s.store.Revoked(ctx, s.store.Now().Add(-revokedWithin))
+	now := s.store.Now()
+	revoked, anyKey, err := s.store.Revoked(ctx, s.open.since(now))
 	if err != nil {
 		return
 	}
@@ -142,4 +161,5 @@ func (s *Service) endRevoked(ctx context.Context) {
 		s.cache.clear()
 		s.open.end("")
 	}
+	s.open.knows(now)
 }

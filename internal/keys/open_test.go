@@ -103,6 +103,41 @@ func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 	}
 }
 
+// What is open under a key ends also if the key was revoked while this process could not read the
+// database, however long that took.
+func TestRevocationDuringALongOutageEndsWhatIsOpen(t *testing.T) {
+	for name, where := range map[string]db.Options{
+		"sqlite": {Path: dbtest.SQLite(t)}, "postgres": {URL: dbtest.Postgres(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			serving, other := twoServices(t, where)
+			revoked := newTestKey(t, serving)
+			held, end := context.WithCancelCause(t.Context())
+			defer end(nil)
+			serving.open.add(revoked.ID, &hold{end}) // without reads by the clock
+			unreadable, cancel := context.WithCancel(t.Context())
+			cancel()
+			serving.endRevoked(unreadable)
+			serving.open.known = serving.open.known.Add(-2 * revokedWithin)
+			if _, err := other.Revoke(t.Context(), revoked.ID, "test"); err != nil {
+				t.Fatal(err)
+			}
+			_, err := db.Transact(t.Context(), other.store.Writer, db.Op{Stage: db.StageChange}, func(tx *db.Tx) (struct{}, error) {
+				long := tx.Now - (revokedWithin + revokedWithin/2).Milliseconds()
+				return struct{}{}, tx.Prep("UPDATE api_keys SET revoked_at = ? WHERE id = ?").Int(long).Text(revoked.ID).Exec()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			serving.endRevoked(t.Context())
+			endsUnauthorized(t, "what was open", held)
+			if since := serving.open.since(serving.store.Now()); since.Before(serving.store.Now().Add(-revokedWithin - time.Minute)) {
+				t.Errorf("the next read begins at %v again", since)
+			}
+		})
+	}
+}
+
 // What was opened while there was no key ends with the first key.
 func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
 	serving, other := twoServices(t, db.Options{Path: dbtest.SQLite(t)})

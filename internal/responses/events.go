@@ -45,7 +45,7 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	if err != nil {
 		return nil, false, err
 	}
-	rows, err := s.Store.Events(ctx, row.No, after+1, eventRows)
+	rows, err := s.Store.Events(ctx, row, after+1, eventRows)
 	if err != nil {
 		return nil, false, err
 	}

@@ -193,7 +193,7 @@ func (n *NewRow) madeBefore(t *jobs.Tx) (id string, err error) {
 const (
 	sqlOpen   = " AND status IN ('queued', 'in_progress')"
 	sqlBegin  = "UPDATE responses SET runner = ? WHERE no = ?" + sqlOpen
-	sqlDelete = "UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at + 0 > ?"
+	sqlDelete = "UPDATE responses SET expires_at = 0 WHERE no = ? AND id = ? AND expires_at + 0 > ?" // SQLite gives numbers again
 )
 
 // Begin lets the caller write a response's events, under a number that nobody else has. It returns
@@ -288,7 +288,8 @@ func (s *Store) Follow(list *jobs.Store) {
 }
 
 const sqlEventRows = `SELECT first, data FROM response_events WHERE response = ?1
-  AND first >= coalesce((SELECT max(e.first) FROM response_events e WHERE e.response = ?1 AND e.first <= ?2), 0) ORDER BY first LIMIT ?3 + 0`
+  AND first >= coalesce((SELECT max(e.first) FROM response_events e WHERE e.response = ?1 AND e.first <= ?2), 0)
+  AND EXISTS (SELECT 1 FROM responses r WHERE r.no = ?1 AND r.id = ?4) ORDER BY first LIMIT ?3 + 0`
 
 // EventRow is a group of events as it is stored.
 type EventRow struct {
@@ -297,11 +298,11 @@ type EventRow struct {
 }
 
 // Events returns groups of events, beginning with the one that has the event of that number, so
-// many at most.
-func (s *Store) Events(ctx context.Context, no, from int64, most int) (rows []EventRow, err error) {
+// many at most. There are none once the response is gone, whose number may be another's by then.
+func (s *Store) Events(ctx context.Context, of Row, from int64, most int) (rows []EventRow, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		rows = nil
-		return c.Prep(sqlEventRows).Int(no).Int(from).Int(int64(most)).Each(func(r driver.Row) error {
+		return c.Prep(sqlEventRows).Int(of.No).Int(from).Int(int64(most)).Text(of.ID).Each(func(r driver.Row) error {
 			rows = append(rows, EventRow{r.Int(0), r.Blob(1)})
 			return nil
 		})
@@ -316,7 +317,7 @@ func (s *Store) Delete(ctx context.Context, row Row) (deleted bool, err error) {
 		if row.Seq != 0 {
 			t.Changed(row.Seq)
 		}
-		n, err := t.Prep(sqlDelete).Int(row.No).Int(t.Now).Count()
+		n, err := t.Prep(sqlDelete).Int(row.No).Text(row.ID).Int(t.Now).Count()
 		return n > 0, err
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
@@ -46,7 +47,7 @@ func TestEventsAreFenced(t *testing.T) {
 			m.Errorf("%+v", now)
 		}
 		for from, want := range map[int64]int{0: 4, 1: 4, 2: 3, 4: 1, 9: 1} { // groups: two events, and three of one
-			rows, err := m.Responses.Events(ctx, row.No, from, 10)
+			rows, err := m.Responses.Events(ctx, row, from, 10)
 			if err != nil || len(rows) != want {
 				m.Errorf("from %d: %d groups, %v", from, len(rows), err)
 			}
@@ -147,10 +148,39 @@ func TestPurge(t *testing.T) {
 		if len(blobs) != 1 || blobs[0] != large.Blob || steps < 4 {
 			m.Errorf("%v in %d steps", blobs, steps)
 		}
-		if rows, err := m.Responses.Events(ctx, row.No, 0, 10); err != nil || len(rows) != 0 {
-			m.Errorf("%d groups are left: %v", len(rows), err)
+		left := int64(-1)
+		m.check(m.DB.Read(ctx, func(c driver.Conn) error {
+			_, err := c.Prep("SELECT count(*) FROM response_events WHERE response = ?").Int(row.No).One(func(r driver.Row) { left = r.Int(0) })
+			return err
+		}))
+		if left != 0 {
+			m.Errorf("%d groups are left", left)
 		}
 		m.read(stays.ID)
+	})
+}
+
+// SQLite gives the number of a response that was removed to another one. Whoever has read the
+// former neither deletes the latter nor sees its events.
+func TestNumbersOfRemovedResponsesAreGivenAgain(t *testing.T) {
+	onEngines(t, func(m *maker) {
+		ctx, removed := m.Context(), m.add()
+		if deleted, err := m.Responses.Delete(ctx, removed); err != nil || !deleted {
+			m.Fatal(deleted, err)
+		}
+		for more := true; more; {
+			var err error
+			_, more, err = m.Responses.Purge(ctx)
+			m.check(err)
+		}
+		other := m.add()
+		if rows, err := m.Responses.Events(ctx, removed, 0, 10); err != nil || len(rows) != 0 {
+			m.Errorf("%d groups of events of another: %v", len(rows), err)
+		}
+		if deleted, err := m.Responses.Delete(ctx, removed); err != nil || deleted {
+			m.Errorf("deleted %t: %v", deleted, err)
+		}
+		m.read(other.ID)
 	})
 }
 

@@ -132,7 +132,7 @@ func (s *Service) goesOn(ctx context.Context, row Row) ([]bridge.Event, bridge.S
 	}
 	var before []json.RawMessage
 	for from := int64(0); from < state.Sequence; {
-		rows, err := s.Store.Events(ctx, row.No, from, eventRows)
+		rows, err := s.Store.Events(ctx, row, from, eventRows)
 		if err != nil {
 			return nil, state, err
 		}

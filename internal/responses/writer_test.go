@@ -32,7 +32,7 @@ func TestWriterGroups(t *testing.T) {
 		rest, err := w.rest()
 		m.check(err)
 		m.check(m.Responses.Finish(m.Context(), w.of, rest, bridge.StatusCompleted, object))
-		rows, err := m.Responses.Events(m.Context(), row.No, 2, many)
+		rows, err := m.Responses.Events(m.Context(), row, 2, many)
 		m.check(err)
 		if len(rows) > many/10 {
 			m.Errorf("%d events are in %d groups", many, len(rows))
@@ -73,7 +73,7 @@ func TestWriterIsFenced(t *testing.T) {
 		if _, last := w.rest(); !errors.Is(err, forebay.ErrLockLost) || !errors.Is(last, forebay.ErrLockLost) {
 			m.Errorf("%v, %v", err, last)
 		}
-		if rows, err := m.Responses.Events(m.Context(), row.No, 0, 10); err != nil || len(rows) != 1 {
+		if rows, err := m.Responses.Events(m.Context(), row, 0, 10); err != nil || len(rows) != 1 {
 			m.Errorf("%d groups, %v", len(rows), err)
 		}
 	})

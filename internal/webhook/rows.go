@@ -286,6 +286,9 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 			if w.Queue, err = t.subscribeWebhook(w); err == nil {
 				err = t.Prep(sqlDeleteWebhookDeliveries).Int(before.Queue).Exec()
 			}
+			if err == nil {
+				err = t.Prep(sqlMoveWebhookTries).Int(w.Queue).Int(before.Queue).Exec()
+			}
 		}
 		if err != nil {
 			return w, err
@@ -299,7 +302,10 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 	})
 }
 
-const sqlDeleteWebhookDeliveries = "DELETE FROM webhook_deliveries WHERE queue = ?"
+const (
+	sqlDeleteWebhookDeliveries = "DELETE FROM webhook_deliveries WHERE queue = ?"
+	sqlMoveWebhookTries        = "UPDATE webhook_tries SET queue = ? WHERE queue = ?"
+)
 
 // endWebhookDeliveries deletes the deliveries of a process that is dead. Their messages stay
 // locked, because nobody knows what was sent.
