@@ -128,7 +128,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	if !wi.State.ContinuedAsNew {
 		bytes += wi.Properties[bytesKey].(int)
 	}
-	result, err := h.resultOf(item, wi.State, bytes)
+	result, err := h.resultOf(item, wi.NewEvents, wi.State, bytes)
 	if err != nil {
 		return err
 	}
