@@ -207,8 +207,8 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, e
 	return o, err
 }
 
-// endAs fails an instance whose work item cannot be stored, and tells its parent. What has arrived
-// goes into the history all the same: after a rewind it is not asked for again.
+// endAs fails an instance whose work item cannot be stored, and tells its parent. What has
+// arrived goes into the history all the same: after a rewind it is not asked for again.
 func endAs(state *backend.WorkflowRuntimeState, arrived []*protos.HistoryEvent, kind, message string) (*OrchestrationResult, error) {
 	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
 	begun, end := history.NewEvent(), history.NewEvent()

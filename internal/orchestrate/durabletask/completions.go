@@ -46,10 +46,10 @@ type workItems struct {
 	hub *taskHub
 }
 
-// RecvMsg hides from the engine what a worker offers to keep. The engine would send a history
-// without the part that it has sent by the stream before, told by its length alone. A rewind, a new
-// execution or a new instance with the id may have replaced that part, perhaps by another stream.
-// And it remembers up to a million ids for each stream.
+// RecvMsg hides from the engine what a worker offers to keep. The engine would leave out the part
+// of a history that the stream was sent before, and tell its length alone. A rewind, a new
+// execution or a new instance with the id may have replaced that part. And the engine remembers
+// up to a million ids for each stream.
 func (w workItems) RecvMsg(m any) error {
 	err := w.ServerStream.RecvMsg(m)
 	if req, ok := m.(*protos.GetWorkItemsRequest); ok {
