@@ -23,6 +23,15 @@ func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrati
 	return orchestrations, err
 }
 
+// sizeOf returns the bytes of rows of an instance, by the statement that adds them up.
+func (s *Store) sizeOf(ctx context.Context, sql string, no int64) (bytes int64, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		_, err := c.Prep(sql).Int(no).One(func(r driver.Row) { bytes = r.Int(0) })
+		return err
+	})
+	return bytes, err
+}
+
 // OrchestrationStart returns the events of an instance's first work item, or the inbox event
 // that waits for it.
 func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting *Payload, err error) {

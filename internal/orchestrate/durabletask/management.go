@@ -158,7 +158,7 @@ func (h *taskHub) GetInstanceHistory(ctx context.Context, req *protos.GetInstanc
 	if err != nil {
 		return nil, engineError(err)
 	}
-	events, err := h.service.Events(ctx, row.No)
+	events, err := h.service.ShownEvents(ctx, row.No)
 	return &protos.GetInstanceHistoryResponse{Events: events}, err
 }
 
