@@ -60,7 +60,7 @@ func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
 	}
 	if err == nil {
 		h.cache.Forget(item.Instance)
-		h.cancelJobs(ctx, orphans)
+		h.cancelJobs(ctx, h.tenant, orphans)
 		h.opts.Observe(ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemStored, Ended: result.Status})
 		return
 	}

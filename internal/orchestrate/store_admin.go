@@ -70,26 +70,28 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 }
 
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
-// force.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) error {
+// force. It returns the jobs that the instance awaited.
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
 	o.Interleaves = !force // a work item of an open instance may be about to be completed
-	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
+	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
 		t.dropCreated(tenant, id)
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
+		if err == nil && !o.over {
+			orphans, err = t.jobsOf(o.no)
+		}
 		if err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
 		t.Changed(o.no)
 		if err := t.purge(o.no, id, !o.over); err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
-		return struct{}{}, audit.Append(t.Tx, entry)
+		return orphans, audit.Append(t.Tx, entry)
 	})
-	return err
 }
 
 // purging describes to the writer that instances are deleted.
