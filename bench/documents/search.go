@@ -236,7 +236,7 @@ func (l *library) document(ctx context.Context, st *stores.Stores, tenant, queue
 	for i := range chunksEach {
 		result.Rest = append(result.Rest, documents.NewChunk{Number: i, Text: l.texts[n*chunksEach+i]})
 	}
-	if err := st.Documents.BeginSplit(ctx, made.Tenant, made.No, 1); err != nil {
+	if err := st.Documents.BeginSplit(ctx, made, 1); err != nil {
 		return err
 	}
 	if err := st.Documents.EndSplit(ctx, tenant, made.No, 1, "job_split"+id, result); err != nil {

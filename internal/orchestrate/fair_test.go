@@ -102,6 +102,50 @@ func TestTenantsShareActivities(t *testing.T) {
 	})
 }
 
+// A tenant whose turns do not end, as with a worker that answers nothing, leaves slots for the
+// turns of another tenant, and gets more as some end. A tenant alone gets all slots.
+func TestTenantsShareTurns(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		const places = 4
+		begun, end := make(chan struct{}, 100), make(chan struct{})
+		r := NewRegistry()
+		addOrchestrator(t, r, "stuck", func(*task.WorkflowContext) (any, error) {
+			begun <- struct{}{}
+			<-end
+			return nil, nil
+		})
+		addOrchestrator(t, r, "one", func(*task.WorkflowContext) (any, error) { return nil, nil })
+		p := run(t, where, Options{Registry: r, ConcurrentOrchestrations: places, Grace: time.Millisecond, Lock: time.Hour}) // no renewal has anything looked at anew
+		t.Cleanup(func() { close(end) })
+		quick := func() {
+			t.Helper()
+			o, err := p.Wait(t.Context(), "quiet", p.startFor(t, "quiet", "one", "0"), 20*time.Second)
+			if err != nil || o.Status != forebay.OrchestrationCompleted {
+				t.Fatal(o.Status, err)
+			}
+		}
+		stuck := func(n int) {
+			for range n {
+				p.startFor(t, "loud", "stuck", "0")
+			}
+		}
+		stuck(places)
+		begins(t, begun, places)
+		for range places {
+			end <- struct{}{}
+		}
+		quick()
+		stuck(2 * places)
+		begins(t, begun, 3)
+		quick()
+		for range 5 {
+			end <- struct{}{}
+			begins(t, begun, 1)
+		}
+		quick()
+	})
+}
+
 // refusing refuses all jobs.
 type refusing struct{ Jobs }
 

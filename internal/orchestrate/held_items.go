@@ -7,32 +7,24 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/places"
 )
 
-// heldItems are the work items that are executed here under a lock, and the slots for more.
+// heldItems are the work items that are executed here under a lock, and the places for more.
 type heldItems struct {
-	orchestrationSlots chan struct{} // one value for each free slot
-	activitySlots      chan struct{}
-	jobSlots           chan struct{} // for activities that are jobs, while these are submitted
+	orchestrationPlaces, activityPlaces *places.Places
+	jobPlaces                           *places.Places // for activities that are jobs, while these are submitted
 
-	mu             sync.Mutex
-	held           map[int64]*heldItem // by lock token
-	heldActivities int                 // without those that are jobs
-	heldByTenant   map[int64]int       // the same, of each tenant
-	restartClaim   func()              // starts the claim of activities again; nil: no need
-	running        context.Context
-	stopped        bool          // no more items are claimed
-	idle           chan struct{} // closed once nothing is held; nil: nobody waits
+	mu      sync.Mutex
+	held    map[int64]*heldItem // by lock token
+	running context.Context
+	stopped bool          // no more items are claimed
+	idle    chan struct{} // closed once nothing is held; nil: nobody waits
 }
 
 func newHeldItems(orchestrations, activities int) *heldItems {
-	filled := func(n int) chan struct{} {
-		slots := make(chan struct{}, n)
-		returnSlots(slots, n)
-		return slots
-	}
-	return &heldItems{orchestrationSlots: filled(orchestrations), activitySlots: filled(activities), jobSlots: filled(maxSubmits),
-		held: map[int64]*heldItem{}, heldByTenant: map[int64]int{}}
+	return &heldItems{orchestrationPlaces: places.New(orchestrations), activityPlaces: places.New(activities), jobPlaces: places.New(maxSubmits),
+		held: map[int64]*heldItem{}}
 }
 
 // heldItem is a work item that is executed here.
@@ -44,8 +36,16 @@ type heldItem struct {
 	notBegun      bool // no worker has begun with the activity
 }
 
-// isPlain reports whether the item is an activity that is not a job.
-func (h *heldItem) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
+// place returns the places of which the item has one, and the tenant that has it.
+func (s *heldItems) place(h *heldItem) (of *places.Places, tenant int64) {
+	switch {
+	case h.orchestration != nil:
+		return s.orchestrationPlaces, h.orchestration.Tenant
+	case h.activity.Name == TaskActivity:
+		return s.jobPlaces, h.activity.Tenant
+	}
+	return s.activityPlaces, h.activity.Tenant
+}
 
 var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
 
@@ -90,13 +90,11 @@ func (s *heldItems) hold(token int64, h *heldItem) {
 	defer s.mu.Unlock()
 	h.ctx, h.cancel = context.WithCancelCause(s.running)
 	s.held[token] = h
-	if h.isPlain() {
-		s.heldActivities++
-		s.heldByTenant[h.activity.Tenant]++
-	}
+	of, tenant := s.place(h)
+	of.Hold(tenant)
 }
 
-// release unregisters a work item and frees its slot.
+// release unregisters a work item and frees its place.
 func (s *heldItems) release(token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,43 +104,12 @@ func (s *heldItems) release(token int64) {
 	}
 	h.cancel(nil)
 	delete(s.held, token)
-	switch {
-	case h.orchestration != nil:
-		s.orchestrationSlots <- struct{}{}
-	case h.isPlain():
-		s.heldActivities--
-		if s.heldByTenant[h.activity.Tenant]--; s.heldByTenant[h.activity.Tenant] == 0 {
-			delete(s.heldByTenant, h.activity.Tenant)
-		}
-		s.activitySlots <- struct{}{}
-		if s.restartClaim != nil {
-			s.restartClaim()
-		}
-	default:
-		s.jobSlots <- struct{}{}
-	}
+	of, tenant := s.place(h)
+	of.Release(tenant)
 	if len(s.held) == 0 && s.idle != nil {
 		close(s.idle)
 		s.idle = nil
 	}
-}
-
-// room is how many more activities of a tenant are claimed, beside those that the claim has got.
-// If there is no room, full is called while s.mu is held.
-func (s *heldItems) room(tenant int64, held, all int, full func()) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	held += s.heldByTenant[tenant]
-	left := cap(s.activitySlots) - s.heldActivities - all
-	// The largest n with held+n <= tenantShare*(left-n).
-	n := (tenantShare*left - held) / (tenantShare + 1)
-	if held == 0 {
-		n = max(n, min(left, 1))
-	}
-	if n <= 0 {
-		full()
-	}
-	return n
 }
 
 // notBegun notes that no worker has begun with an attempt.

@@ -16,7 +16,9 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
+	bounded "github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // Instances starts, shows and manages instances. Each call names its tenant and sees only the
@@ -306,7 +308,7 @@ func (s *Instances) History(ctx context.Context, tenant, id string) ([]forebay.O
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.Events(ctx, row.No)
+	events, err := s.ShownEvents(ctx, row.No)
 	described := make([]forebay.OrchestrationEvent, len(events))
 	for i, e := range events {
 		described[i] = history.Describe(e)
@@ -321,7 +323,28 @@ func (s *Instances) Attempts(ctx context.Context, tenant, id string) ([]forebay.
 	if err != nil {
 		return nil, err
 	}
+	if err := s.shows(ctx, statements.AttemptsSize, row.No); err != nil {
+		return nil, err
+	}
 	return s.store.ActivityAttempts(ctx, row.No)
+}
+
+// ShownEvents is Events for a caller. What is in the database counts in the memory of the call,
+// twice, for it is decoded. Blobs count as they are read.
+func (s *Instances) ShownEvents(ctx context.Context, instance int64) ([]*protos.HistoryEvent, error) {
+	if err := s.shows(ctx, statements.HistorySize, instance); err != nil {
+		return nil, err
+	}
+	return s.Events(ctx, instance)
+}
+
+// shows counts rows of an instance in the memory of the call, by the statement of their size.
+func (s *Instances) shows(ctx context.Context, size string, instance int64) error {
+	n, err := s.store.sizeOf(ctx, size, instance)
+	if err == nil {
+		err = bounded.Grow(ctx, n)
+	}
+	return err
 }
 
 // Restart starts an ended instance again with its input, or a copy of any instance under a new

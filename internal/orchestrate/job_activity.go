@@ -137,13 +137,13 @@ func (h *taskHub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryE
 
 // cancelJobs cancels jobs whose instance has ended. A job that is missed goes on, and nobody
 // reads its result.
-func (h *taskHub) cancelJobs(ctx context.Context, jobs []string) {
-	if h.opts.Jobs == nil {
+func (s *Instances) cancelJobs(ctx context.Context, tenant int64, jobs []string) {
+	if s.opts.Jobs == nil {
 		return
 	}
 	for _, id := range jobs {
-		if err := h.opts.Jobs.Cancel(ctx, h.tenant, id); err != nil && forebay.CodeOf(err) != forebay.CodeConflict {
-			h.log.Warn("cannot cancel the job of an orchestration that is over", slog.String("job_id", id), slog.Any("error", err))
+		if err := s.opts.Jobs.Cancel(ctx, tenant, id); err != nil && forebay.CodeOf(err) != forebay.CodeConflict {
+			s.log.Warn("cannot cancel the job of an orchestration that is over", slog.String("job_id", id), slog.Any("error", err))
 		}
 	}
 }

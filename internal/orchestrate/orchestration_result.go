@@ -2,6 +2,7 @@ package orchestrate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
@@ -62,27 +63,27 @@ func boundFailures(state *backend.WorkflowRuntimeState) {
 	}
 }
 
-// resultOf converts the engine's state after a work item into what is stored. bytes is the size
-// of the whole history.
-func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {
+// resultOf converts the engine's state after a work item with those new events into what is
+// stored. bytes is the size of the whole history.
+func (h *taskHub) resultOf(item *OrchestrationItem, arrived []*protos.HistoryEvent, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {
 	status, ok := history.Statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
 		return nil, fmt.Errorf("unknown status of %s", item.ID)
 	}
 	r := &OrchestrationResult{Status: status, CustomStatus: history.JSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > MaxHistoryEvents && status != forebay.OrchestrationTerminated {
-		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", MaxHistoryEvents))
+		return endAs(state, arrived, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", MaxHistoryEvents))
 	}
 	if status != forebay.OrchestrationTerminated {
 		if bytes > maxHistoryBytes {
-			return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
+			return endAs(state, arrived, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
 		}
 		if what, size := h.tooLarge(state); what != "" {
 			if int64(len(state.CustomStatus.GetValue())) > h.opts.MaxBytes {
 				// Unchanged: it is stored with the end.
 				state.CustomStatus = history.Value(item.Custom)
 			}
-			return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
+			return endAs(state, arrived, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
 		}
 	}
 	if state.ContinuedAsNew {
@@ -206,17 +207,21 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, e
 	return o, err
 }
 
-// endAs fails an instance whose work item cannot be stored, and tells its parent.
-func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*OrchestrationResult, error) {
+// endAs fails an instance whose work item cannot be stored, and tells its parent. What has
+// arrived goes into the history all the same: after a rewind it is not asked for again.
+func endAs(state *backend.WorkflowRuntimeState, arrived []*protos.HistoryEvent, kind, message string) (*OrchestrationResult, error) {
 	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
-	e := history.NewEvent()
-	e.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
+	begun, end := history.NewEvent(), history.NewEvent()
+	begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
+	end.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
 		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: history.DetailsOf(failure)}}
-	past, err := history.Append(nil, e)
-	if err != nil {
-		return nil, err
+	r := &OrchestrationResult{Status: forebay.OrchestrationFailed, CustomStatus: history.JSON(state.CustomStatus), Events: len(arrived) + 2, Failure: failure}
+	var err error
+	for _, e := range slices.Concat([]*protos.HistoryEvent{begun}, arrived, []*protos.HistoryEvent{end}) {
+		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
+			return nil, err
+		}
 	}
-	r := &OrchestrationResult{Status: forebay.OrchestrationFailed, CustomStatus: history.JSON(state.CustomStatus), Events: 1, History: Inline(past), Failure: failure}
 	parent := state.StartEvent.GetParentInstance()
 	if parent == nil {
 		return r, nil

@@ -26,7 +26,7 @@ func TestEndOfALongHistory(t *testing.T) {
 	} {
 		ended := history.NewEvent()
 		ended.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Recurse: true}}
-		result, err := h.resultOf(&OrchestrationItem{ID: "long"}, &backend.WorkflowRuntimeState{
+		result, err := h.resultOf(&OrchestrationItem{ID: "long"}, nil, &backend.WorkflowRuntimeState{
 			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, MaxHistoryEvents), NewEvents: []*protos.HistoryEvent{history.NewEvent()},
 			CompletedEvent:  &protos.ExecutionCompletedEvent{WorkflowStatus: status},
 			PendingMessages: []*protos.WorkflowRuntimeStateMessage{{TargetInstanceId: "called", HistoryEvent: ended}},
@@ -49,7 +49,7 @@ func TestEndOfALargeHistory(t *testing.T) {
 		for i := range old {
 			old[i] = large
 		}
-		result, err := h.resultOf(&OrchestrationItem{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
+		result, err := h.resultOf(&OrchestrationItem{ID: "large"}, nil, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
 			NewEvents: []*protos.HistoryEvent{history.NewEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}, history.Size(old))
 		if err != nil || result.Status != want {
 			t.Fatalf("%d events: %+v: %v", n, result, err)

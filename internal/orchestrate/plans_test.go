@@ -8,5 +8,5 @@ import (
 
 func TestPlansOnPostgres(t *testing.T) {
 	fixture.PlansOnPostgres(t, statements.RenewActivities, statements.RenewItems, statements.Ready, statements.ReadyActivities, statements.FreeAll, statements.FreeEnded, statements.FreeRun, statements.FreeRest, statements.FreeOutcome,
-		sqlOrchestrationBlobInUse, statements.Start)
+		sqlOrchestrationBlobInUse, statements.Start, statements.HistorySize, statements.AttemptsSize)
 }

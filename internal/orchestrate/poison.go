@@ -60,7 +60,7 @@ func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
 	}
 	if err == nil {
 		h.cache.Forget(item.Instance)
-		h.cancelJobs(ctx, orphans)
+		h.cancelJobs(ctx, h.tenant, orphans)
 		h.opts.Observe(ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemStored, Ended: result.Status})
 		return
 	}
@@ -77,9 +77,7 @@ func (h *taskHub) poisonResult(ctx context.Context, item *OrchestrationItem) (*O
 	if err != nil && !errors.Is(err, history.ErrUnreadable) { // otherwise no parent can be told
 		return nil, err
 	}
-	begun := history.NewEvent()
-	begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
-	seen := []*protos.HistoryEvent{begun}
+	var seen []*protos.HistoryEvent
 	for _, a := range item.Arrived {
 		e, err := h.arrivedEvent(ctx, a)
 		switch {
@@ -90,17 +88,6 @@ func (h *taskHub) poisonResult(ctx context.Context, item *OrchestrationItem) (*O
 			seen = append(seen, e)
 		}
 	}
-	result, err := endAs(&backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: history.Value(item.Custom)}, failurePoison,
+	return endAs(&backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: history.Value(item.Custom)}, seen, failurePoison,
 		fmt.Sprintf("%d times in a row its turn took the process with it that carried it out, or could not be stored", item.LostDeliveries))
-	if err != nil {
-		return nil, err
-	}
-	var past []byte
-	for _, e := range seen {
-		if past, err = history.Append(past, e); err != nil {
-			return nil, err
-		}
-	}
-	result.History.Bytes, result.Events = append(past, result.History.Bytes...), result.Events+len(seen)
-	return result, nil
 }

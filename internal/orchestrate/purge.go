@@ -9,20 +9,27 @@ import (
 
 // Purge deletes an ended instance with its history.
 func (s *Instances) Purge(ctx context.Context, tenant, id string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
+	return s.purge(ctx, tenant, id, false)
 }
 
-// PurgeByForce deletes an instance with its history, whether it has ended or not.
+// PurgeByForce deletes an instance with its history, whether it has ended or not. The jobs that
+// it awaited are cancelled.
 func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string) error {
+	return s.purge(ctx, tenant, id, true)
+}
+
+func (s *Instances) purge(ctx context.Context, tenant, id string, force bool) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	return s.store.PurgeOrchestration(ctx, no, id, true, act(ctx, tenant, "purge-orchestration", id, nil))
+	orphans, err := s.store.PurgeOrchestration(ctx, no, id, force, act(ctx, tenant, "purge-orchestration", id, nil))
+	if err == nil {
+		ctx, cancel := settling(ctx)
+		defer cancel()
+		s.cancelJobs(ctx, no, orphans)
+	}
+	return err
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -256,6 +257,39 @@ func TestRewindOfACallRefusedAtTheEnd(t *testing.T) {
 		}
 		if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != `"heard"` {
 			t.Errorf("%s", o.Output)
+		}
+	})
+}
+
+// What a turn had heard is not called again, though what the turn asked for was too large.
+func TestRewindOfATurnThatAskedForTooMuch(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		var works, good, bad atomic.Int32
+		r := breakable(t, &works, &good, &bad)
+		addOrchestrator(t, r, "one", func(ctx *task.WorkflowContext) (any, error) {
+			var first, second string
+			if err := activity(ctx, "good", nil, forebay.RetryPolicy{}).Await(&first); err != nil {
+				return nil, err
+			}
+			input := "short"
+			if works.Load() == 0 {
+				input = strings.Repeat("x", 2<<10)
+			}
+			err := activity(ctx, "bad", input, forebay.RetryPolicy{}).Await(&second)
+			return first + " " + second, err
+		})
+		p := run(t, where, Options{Registry: r, MaxBytes: 1 << 10})
+		id := p.start(t, StartRequest{Name: "one"})
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != string(forebay.CodePayloadTooLarge) {
+			t.Fatalf("%+v", o.Failure)
+		}
+		works.Store(1)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		o := p.ends(t, id, forebay.OrchestrationCompleted)
+		if string(o.Output) != `"good mended"` || good.Load() != 1 || bad.Load() != 1 {
+			t.Errorf("%s after %d and %d calls", o.Output, good.Load(), bad.Load())
 		}
 	})
 }

@@ -44,10 +44,11 @@
 // queue when an item of it is ready. Claims wait in the writer as those of jobs do. Each queue
 // that is ready gets its share of a claim.
 //
-// A running activity is not preempted, and activities may take long. So a tenant may have at most
-// three times as many activities in a process as there are free slots. Another tenant's activity
-// then finds a slot at once. The bound holds once the database knows activities of two tenants.
-// Activities that are jobs are only submitted: they are claimed separately and need no slot.
+// A running activity is not preempted, and activities may take long. So may a turn whose worker
+// does not answer. So a tenant may have at most three times as many in a process as there are free
+// places. Another tenant's then finds a place at once. The bound holds once the database knows
+// activities, or turns, of two tenants. Activities that are jobs are only submitted: they are
+// claimed separately and need no such place.
 //
 // # Suspend and terminate
 //
@@ -134,7 +135,6 @@ package orchestrate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -142,6 +142,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/places"
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
@@ -152,9 +153,8 @@ type Options struct {
 	Registry *Registry // the Go functions; nil: none
 	Logger   *slog.Logger
 	// ConcurrentOrchestrations and ConcurrentActivities bound the work items that are executed
-	// here at once. Defaults are 64 and 256. Where several tenants have activities, each may
-	// have at most tenantShare times as many as there are free slots. Activities that are jobs
-	// need no slot.
+	// here at once. Defaults are 64 and 256. Where several tenants have some, each may have at
+	// most three times as many as there are free places. Activities that are jobs need none.
 	ConcurrentOrchestrations, ConcurrentActivities int
 	// Lock is how long a work item is locked; locks are renewed. Default 60 s.
 	Lock time.Duration
@@ -242,10 +242,10 @@ func (s *Service) Run(ctx context.Context) {
 	s.running = work
 	s.mu.Unlock()
 	var loops sync.WaitGroup
-	loops.Go(func() { s.take(ctx, s.orchestrationSlots, s.takeOrchestrations) })
-	loops.Go(func() { s.take(ctx, s.activitySlots, s.takeActivities) })
+	loops.Go(func() { s.take(ctx, s.orchestrationPlaces, s.takeOrchestrations) })
+	loops.Go(func() { s.take(ctx, s.activityPlaces, s.takeActivities) })
 	if s.opts.Jobs != nil {
-		loops.Go(func() { s.take(ctx, s.jobSlots, s.takeJobActivities) })
+		loops.Go(func() { s.take(ctx, s.jobPlaces, s.takeJobActivities) })
 	}
 	renewing, stopRenewing := context.WithCancel(work)
 	var renewal sync.WaitGroup
@@ -262,42 +262,18 @@ func (s *Service) Run(ctx context.Context) {
 	renewal.Wait()
 }
 
-// takeSlots waits for a free slot and takes all that are free.
-func takeSlots(ctx context.Context, places chan struct{}) (n int) {
-	select {
-	case <-places:
-		n = 1
-	case <-ctx.Done():
-		return 0
-	}
-	for {
-		select {
-		case <-places:
-			n++
-		default:
-			return n
-		}
-	}
-}
-
-func returnSlots(places chan struct{}, n int) {
-	for range n {
-		places <- struct{}{}
-	}
-}
-
 // unavailablePause is the time between two claims while the database is not available.
 const unavailablePause = time.Second
 
-// take claims as many work items as there are free slots, repeatedly until ctx ends.
-func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx context.Context, most int) (taken int, err error)) {
+// take claims as many work items as there are free places, repeatedly until ctx ends.
+func (s *Service) take(ctx context.Context, in *places.Places, some func(ctx context.Context, most int) (taken int, err error)) {
 	for {
-		n := takeSlots(ctx, places)
+		n := in.Take(ctx)
 		if n == 0 {
 			return
 		}
 		taken, err := some(ctx, n)
-		returnSlots(places, n-taken)
+		in.GiveBack(n - taken)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot take orchestrations", slog.Any("error", err))
 			_ = sleep.For(ctx, unavailablePause) // or until ctx ends
@@ -309,7 +285,11 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 }
 
 func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error) {
-	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: s.takesOrchestrations})
+	var orchestrations []OrchestrationItem
+	err := s.orchestrationPlaces.Claim(ctx, func(ctx context.Context, room places.Room) (err error) {
+		orchestrations, err = s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: s.takesOrchestrations, Room: room})
+		return err
+	})
 	for i := range orchestrations {
 		s.hold(orchestrations[i].Token, &heldItem{orchestration: &orchestrations[i]})
 		if h := s.taskHub(orchestrations[i].Tenant); orchestrations[i].LostDeliveries >= maxLostDeliveries {
@@ -321,31 +301,15 @@ func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error)
 	return len(orchestrations), err
 }
 
-// tenantShare bounds the activities of a tenant by the free slots beside them. A single tenant
-// gets three quarters of all slots, and each of two gets three sevenths. An activity of another
-// tenant always finds a free slot.
-const tenantShare = 3
-
 // maxSubmits bounds the jobs that are submitted at once.
 const maxSubmits = 256
 
-var errMoreRoom = errors.New("there is more room")
-
 func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	// An activity that ends from now on makes room that this claim does not know of.
-	full := func() {
-		if waiting.Err() != nil { // the writer may still look at a claim that is over
-			return
-		}
-		s.restartClaim = func() {
-			cancel(errMoreRoom)
-			s.restartClaim = nil
-		}
-	}
-	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: s.takesActivities,
-		Room: func(tenant int64, held, all int) int { return s.room(tenant, held, all, full) }})
+	var activities []ActivityItem
+	err := s.activityPlaces.Claim(ctx, func(ctx context.Context, room places.Room) (err error) {
+		activities, err = s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Taker: s.takesActivities, Room: room})
+		return err
+	})
 	for i := range activities {
 		a := &activities[i]
 		s.hold(a.Token, &heldItem{activity: a})
@@ -354,9 +318,6 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 		} else {
 			h.activities <- a
 		}
-	}
-	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errMoreRoom) {
-		err = nil
 	}
 	return len(activities), err
 }

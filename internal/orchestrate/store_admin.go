@@ -23,6 +23,15 @@ func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrati
 	return orchestrations, err
 }
 
+// sizeOf returns the bytes of rows of an instance, by the statement that adds them up.
+func (s *Store) sizeOf(ctx context.Context, sql string, no int64) (bytes int64, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		_, err := c.Prep(sql).Int(no).One(func(r driver.Row) { bytes = r.Int(0) })
+		return err
+	})
+	return bytes, err
+}
+
 // OrchestrationStart returns the events of an instance's first work item, or the inbox event
 // that waits for it.
 func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting *Payload, err error) {
@@ -61,26 +70,28 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 }
 
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
-// force.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) error {
+// force. It returns the jobs that the instance awaited.
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
 	o.Interleaves = !force // a work item of an open instance may be about to be completed
-	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
+	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
 		t.dropCreated(tenant, id)
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
 		}
+		if err == nil && !o.over {
+			orphans, err = t.jobsOf(o.no)
+		}
 		if err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
 		t.Changed(o.no)
 		if err := t.purge(o.no, id, !o.over); err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
-		return struct{}{}, audit.Append(t.Tx, entry)
+		return orphans, audit.Append(t.Tx, entry)
 	})
-	return err
 }
 
 // purging describes to the writer that instances are deleted.

@@ -128,7 +128,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	if !wi.State.ContinuedAsNew {
 		bytes += wi.Properties[bytesKey].(int)
 	}
-	result, err := h.resultOf(item, wi.State, bytes)
+	result, err := h.resultOf(item, wi.NewEvents, wi.State, bytes)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	}
 	h.poisonSuspects.Delete(item.ID)
 	taken := ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemStored}
-	h.cancelJobs(ctx, orphans)
+	h.cancelJobs(ctx, h.tenant, orphans)
 	if result.Status.Terminal() {
 		taken.Ended = result.Status
 		h.cache.Forget(item.Instance)

@@ -290,7 +290,10 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 			})
 		},
 		"purge": func(many int) []func() error {
-			return each(ended(many), func(id string) error { return s.Orchestrations.PurgeOrchestration(ctx, tenant, id, false, act) })
+			return each(ended(many), func(id string) error {
+				_, err := s.Orchestrations.PurgeOrchestration(ctx, tenant, id, false, act)
+				return err
+			})
 		},
 		"purge many at once": func(many int) []func() error {
 			ids := ended(many)

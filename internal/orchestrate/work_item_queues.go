@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/clockmend"
 	"github.com/forebayhq/forebay/internal/orchestrate/inbox"
+	"github.com/forebayhq/forebay/internal/orchestrate/places"
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -31,10 +32,9 @@ type ClaimRequest struct {
 	// Taker says what is claimed. It is called within transactions. When a worker connects or
 	// leaves, somebody has to call Reconsider.
 	Taker *workqueues.Taker
-	// Room says how many more activities of a tenant are claimed. held and all are what the claim
-	// has got already, of the tenant and in total. It is called only if several tenants have had
-	// activities. nil: there is no bound.
-	Room func(tenant int64, held, all int) int
+	// Room says how many more items of a tenant are claimed. It is called only if several tenants
+	// have had some. nil: there is no bound.
+	Room places.Room
 }
 
 // neverVisible is the column visible of an item that nothing is known to make ready, and of an
@@ -116,12 +116,17 @@ func (c *claim) reserve(tenant int64, n int) {
 
 // room is how many more items of a tenant the claim takes.
 func (l *participant) room(c *claim, tenant int64) int {
-	if c.Room == nil || l.queues.TenantsWithActivities() < 2 {
+	if c.Room == nil || l.queues.Tenants(c.by.Kind) < 2 {
 		return c.room()
 	}
 	held := c.reserved[tenant]
 	for i := range c.activities {
 		if c.activities[i].Tenant == tenant {
+			held++
+		}
+	}
+	for i := range c.orchestrations {
+		if c.orchestrations[i].Tenant == tenant {
 			held++
 		}
 	}

@@ -46,6 +46,18 @@ type workItems struct {
 	hub *taskHub
 }
 
+// RecvMsg hides from the engine what a worker offers to keep. The engine would leave out the part
+// of a history that the stream was sent before, and tell its length alone. A rewind, a new
+// execution or a new instance with the id may have replaced that part. And the engine remembers
+// up to a million ids for each stream.
+func (w workItems) RecvMsg(m any) error {
+	err := w.ServerStream.RecvMsg(m)
+	if req, ok := m.(*protos.GetWorkItemsRequest); ok {
+		req.Capabilities = nil
+	}
+	return err
+}
+
 // SendMsg is called on a goroutine of the engine.
 func (w workItems) SendMsg(m any) (err error) {
 	defer panics.Contain(&err, w.hub.log, "sending a work item")

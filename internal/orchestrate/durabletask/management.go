@@ -7,7 +7,6 @@ import (
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
-	"github.com/dapr/durabletask-go/backend/runtimestate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,6 +24,11 @@ type managementOnly struct{}
 var errNoWorkItems = forebay.Errorf(forebay.CodeNotSupported, "work items are handed out by the engine")
 
 func (managementOnly) NextWorkflowWorkItem(context.Context) (*backend.WorkflowWorkItem, error) {
+	return nil, errNoWorkItems
+}
+
+// The recursive purge of the engine, which is not used, would call it.
+func (managementOnly) GetWorkflowRuntimeState(context.Context, *backend.WorkflowWorkItem) (*backend.WorkflowRuntimeState, error) {
 	return nil, errNoWorkItems
 }
 
@@ -158,22 +162,8 @@ func (h *taskHub) GetInstanceHistory(ctx context.Context, req *protos.GetInstanc
 	if err != nil {
 		return nil, engineError(err)
 	}
-	events, err := h.service.Events(ctx, row.No)
+	events, err := h.service.ShownEvents(ctx, row.No)
 	return &protos.GetInstanceHistoryResponse{Events: events}, err
-}
-
-// GetWorkflowRuntimeState serves a recursive purge, which reads the instance's children from the
-// history.
-func (h *taskHub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (*backend.WorkflowRuntimeState, error) {
-	row, err := h.service.Row(ctx, h.name, string(wi.InstanceID))
-	if err != nil {
-		return nil, engineError(err)
-	}
-	events, err := h.service.Events(ctx, row.No)
-	if err != nil {
-		return nil, err
-	}
-	return runtimestate.NewWorkflowRuntimeState(row.ID, history.Value(row.CustomStatus), events), nil
 }
 
 // RerunWorkflowFromEvent is not offered. Rewinding and restarting an instance are.
@@ -194,6 +184,9 @@ func (h *taskHub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerIn
 	case *protos.PurgeInstancesRequest:
 		if filter := m.GetPurgeInstanceFilter(); filter != nil {
 			return h.purgeFiltered(ctx, filter)
+		}
+		if m.GetRecursive() {
+			return h.purgeTree(ctx, m.GetInstanceId(), m.GetForce())
 		}
 	}
 	return engine(ctx, m)

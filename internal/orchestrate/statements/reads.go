@@ -57,6 +57,12 @@ SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_typ
 FROM orchestration_attempts a LEFT JOIN orchestration_queues p ON p.no = a.work_queue WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
 )
 
+// What rows of an instance take in memory: a history twice, as it is stored and decoded.
+const (
+	HistorySize  = "SELECT coalesce(sum(2 * length(events)), 0) FROM orchestration_history WHERE instance = ?"
+	AttemptsSize = "SELECT coalesce(sum(256 + coalesce(length(error), 0)), 0) FROM orchestration_attempts WHERE instance = ?"
+)
+
 // ReadyActivities are activities of a queue that are ready.
 const ReadyActivities = `
 SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.lock_token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, '')

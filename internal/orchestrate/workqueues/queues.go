@@ -40,11 +40,11 @@ func (q *Queue) before(other *Queue) bool {
 
 // Set is all queues that are known. The zero value is empty.
 type Set struct {
-	byNo           map[int64]*Queue
-	byID           map[ID]*Queue
-	withActivities map[int64]bool
-	views          map[By]*view
-	turn           int64
+	byNo    map[int64]*Queue
+	byID    map[ID]*Queue
+	tenants map[Kind]map[int64]bool // that have a queue, by kind
+	views   map[By]*view
+	turn    int64
 }
 
 // Add adds a queue, which is due. It changes nothing if the queue is known.
@@ -53,13 +53,14 @@ func (s *Set) Add(no int64, id ID) {
 		return
 	}
 	if s.byNo == nil {
-		s.byNo, s.byID, s.withActivities = map[int64]*Queue{}, map[ID]*Queue{}, map[int64]bool{}
+		s.byNo, s.byID, s.tenants = map[int64]*Queue{}, map[ID]*Queue{}, map[Kind]map[int64]bool{}
 	}
 	q := &Queue{No: no, ID: id, due: inbox.Never}
 	s.byNo[no], s.byID[id] = q, q
-	if id.Kind == Activities {
-		s.withActivities[id.Tenant] = true
+	if s.tenants[id.Kind] == nil {
+		s.tenants[id.Kind] = map[int64]bool{}
 	}
+	s.tenants[id.Kind][id.Tenant] = true
 	s.SetDue(q, 0)
 }
 
@@ -72,8 +73,8 @@ func (s *Set) Find(no int64) *Queue { return s.byNo[no] }
 // FindID returns the queue with that ID; nil: it is not known.
 func (s *Set) FindID(id ID) *Queue { return s.byID[id] }
 
-// TenantsWithActivities is how many tenants have had activities.
-func (s *Set) TenantsWithActivities() int { return len(s.withActivities) }
+// Tenants is how many tenants have had items of a kind.
+func (s *Set) Tenants(kind Kind) int { return len(s.tenants[kind]) }
 
 // SetDue sets when an item of the queue may be ready; inbox.Never: none is known.
 func (s *Set) SetDue(q *Queue, at int64) {
