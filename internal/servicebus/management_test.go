@@ -36,8 +36,8 @@ func asks(t testing.TB, operation string, body wire.Map) []byte {
 func TestAnAnswerHoldsMemoryUntilItIsSent(t *testing.T) {
 	const size, n = 40_000, 3
 	b := newBench(t, nil)
-	p, _ := b.delivered(string(make([]byte, size)))
-	p = b.connect("any", "any")
+	b.delivered(string(make([]byte, size)))
+	p := b.connect("any", "any")
 	p.begin(1000)
 	p.manages("orders", 1)
 	for id := range uint32(n) {
