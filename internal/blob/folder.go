@@ -82,26 +82,28 @@ func unusable(err error) error {
 	return forebay.Invalid("blob", "the folder cannot be used: %v", reason).Caused(err)
 }
 
-// make creates the folder and its missing parents, each entry durable before the next is made.
+// make creates the folder and its missing parents, each entry durable before the next is made. A
+// parent may be there and lead nowhere: a link, or a working folder that was removed.
 func (f *folder) make(path string) error {
+	parent := filepath.Dir(path)
 	err := os.Mkdir(path, 0o700)
-	switch parent := filepath.Dir(path); {
-	case errors.Is(err, fs.ErrExist):
-		return nil // OpenRoot tells if it is no folder
-	case errors.Is(err, fs.ErrNotExist) && parent != path:
+	if errors.Is(err, fs.ErrNotExist) && parent != path {
 		if err := f.make(parent); err != nil {
 			return err
 		}
-		return f.make(path)
-	case err != nil:
-		return err
-	default:
-		dir, err := os.Open(parent)
-		if err != nil {
-			return err
-		}
-		return f.syncFolder(dir)
+		err = os.Mkdir(path, 0o700)
 	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil // OpenRoot tells if it is no folder
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(parent)
+	if err != nil {
+		return err
+	}
+	return f.syncFolder(dir)
 }
 
 func (f *folder) close() error { return f.root.Close() }

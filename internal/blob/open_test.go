@@ -35,10 +35,14 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	dangling := filepath.Join(t.TempDir(), "link") // as to a disk that is not mounted
+	if err := os.Symlink("nowhere", dangling); err != nil {
+		t.Fatal(err)
+	}
 	for _, address := range []string{
 		"", "ftp://host/x", "gs://bucket", "file://", "file:///", "file://host/x", "file:///tmp/x?create_dir=1",
 		"s3://", "azblob://", "s3://bucket?no_such_parameter=1", "azblob://c?no_such_parameter=1", "://", "http://[",
-		file, filepath.Join(file, "below"),
+		file, filepath.Join(file, "below"), dangling, filepath.Join(dangling, "below"),
 	} {
 		s, err := Open(t.Context(), address)
 		if err == nil {
@@ -46,7 +50,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%q opens", address)
 			continue
 		}
-		if forebay.CodeOf(err) != forebay.CodeInvalidRequest || strings.Contains(err.Error(), file) {
+		if forebay.CodeOf(err) != forebay.CodeInvalidRequest || strings.Contains(err.Error(), file) || strings.Contains(err.Error(), dangling) {
 			t.Errorf("%q: %v with code %s", address, err, forebay.CodeOf(err))
 		}
 	}
