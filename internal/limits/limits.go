@@ -171,7 +171,10 @@ func (m *Meter) of(ctx context.Context, name string) (*tenant, amounts, error) {
 	if err != nil {
 		return t, t.limits, err
 	}
-	t.no, t.limits, t.read = no, amountsOf(limits.Over(*m.standard.Load())), time.Now()
+	if t.no == 0 { // it never changes, and counts read it
+		t.no = no
+	}
+	t.limits, t.read = amountsOf(limits.Over(*m.standard.Load())), time.Now()
 	return t, t.limits, nil
 }
 
