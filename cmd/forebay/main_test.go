@@ -109,7 +109,7 @@ func TestUsageErrors(t *testing.T) {
 		{"jobs xyzzy", `unknown command "xyzzy"; see forebay jobs --help`},
 		{"jobs get", "JOB_ID is missing; see forebay jobs show --help"},
 		{"jobs get a b", `unexpected argument "b"`},
-		{"jobs list --bogus", "unknown flag: --bogus"},
+		{"jobs list --bogus", "unknown flag: --bogus; see forebay jobs list --help"},
 		{"jobs list --limt 5", "unknown flag: --limt; did you mean --limit?"},
 		{"jobs gett j", `unknown command "gett"; did you mean "forebay jobs get"?`},
 		{"messages redrive", "QUEUE is missing; see forebay messages redrive --help"},

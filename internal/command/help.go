@@ -157,5 +157,5 @@ func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
 	if near := nearest(name, names); near != "" {
 		return Usagef("%s; did you mean --%s?", unknown, near)
 	}
-	return unknown
+	return Usagef("%s; see %s --help", unknown, c.CommandPath())
 }
