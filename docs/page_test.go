@@ -226,10 +226,11 @@ func (p *page) command(ctx context.Context, line string) *exec.Cmd {
 	return c
 }
 
-// run runs a command, which must succeed, and returns what it prints.
+// run runs a command, which must succeed, and returns what it prints. It has time to compile an
+// SDK with nothing compiled yet, on a machine that does much else.
 func (p *page) run(line string) string {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(p.Context(), 10*time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	c := p.command(ctx, line)

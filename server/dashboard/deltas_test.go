@@ -43,7 +43,8 @@ func writer(t *testing.T) (parts chan<- string, configure func(*server.Options))
 	t.Cleanup(up.Close)
 	return given, func(o *server.Options) {
 		o.ShutdownTimeout = 10 * time.Millisecond
-		o.Deployments = []server.Deployment{{Name: "up", Provider: server.ProviderOpenAI, Endpoint: up.URL, Model: "m", APIKey: "sk-up"}}
+		o.Deployments = []server.Deployment{{Name: "up", Provider: server.ProviderOpenAI, Endpoint: up.URL, Model: "m", APIKey: "sk-up",
+			IdleTimeout: time.Hour}} // it is silent while a browser on a busy machine draws
 	}
 }
 
