@@ -252,6 +252,9 @@ func (f *forwardAnswer) event(a *answer, stream *rawEvents) error {
 		return f.write(stream.raw)
 	}
 	start := objectStart(data)
+	if skipSpace(data, 0) == len(data) && !stream.cut { // it keeps the connection open
+		return f.write(stream.raw)
+	}
 	if start < 0 {
 		if stream.cut {
 			return f.endOfStream(io.ErrUnexpectedEOF)
