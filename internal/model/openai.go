@@ -276,6 +276,9 @@ func (p *openAI) parseEmbeddings(ctx context.Context, b []byte, req EmbedRequest
 	}
 	resp := EmbedResponse{Model: wire.Model, Vectors: make([][]float32, len(req.Inputs))}
 	if wire.Usage != nil {
+		if wire.Usage.PromptTokens == 0 { // some servers say the total alone
+			wire.Usage.PromptTokens = wire.Usage.TotalTokens
+		}
 		resp.Usage = wire.Usage.tokens()
 	}
 	if len(wire.Data) != len(req.Inputs) {

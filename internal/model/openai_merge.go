@@ -126,7 +126,7 @@ func (g *merger) addItem(m *merged, item gjson.Result) bool {
 }
 
 // ends reports whether a piece with the index of this call of a tool begins another one. Some
-// servers give all calls the same index, each in one piece. Others give each piece an id of its own.
+// servers give all calls the same index, each whole at first. Others give each piece its own id.
 func (m *merged) ends(piece gjson.Result) bool {
 	id, function := m.members["id"], m.members["function"]
 	if id == nil || function == nil || function.members["arguments"] == nil || piece.Get("function.name").Str == "" {

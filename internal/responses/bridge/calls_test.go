@@ -47,6 +47,30 @@ func TestCallsWithTheSameIndex(t *testing.T) {
 	}
 }
 
+// Reasoning that a server leaves out of completion_tokens is output of the response.
+func TestReasoningInTheUsage(t *testing.T) {
+	t.Parallel()
+	r, err := Parse([]byte(`{"model":"chat","input":"hi"}`), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := NewExchange(r, testID, time.Unix(1700000000, 0), false, State{})
+	if _, _, err := x.Choose(Dialect{}); err != nil {
+		t.Fatal(err)
+	}
+	const usage = `{"prompt_tokens":32,"completion_tokens":9,"total_tokens":135,"completion_tokens_details":{"reasoning_tokens":94}}`
+	if _, err := x.Write([]byte(`{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":` + usage + `}`)); err != nil {
+		t.Fatal(err)
+	}
+	end, err := x.End(forebay.TokenUsage{}, time.Unix(1700000009, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := gjson.GetBytes(end.Object, "usage"); u.Get("output_tokens").Int() != 103 || u.Get("total_tokens").Int() != 135 {
+		t.Errorf("the usage is %s", u)
+	}
+}
+
 // A provider stores nothing, so it cannot find the items of earlier answers by their ids. A client
 // that sends them back need not know that.
 func TestItemsSentBack(t *testing.T) {

@@ -150,7 +150,7 @@ func (x *Exchange) chatCall(index int64, piece gjson.Result) {
 }
 
 // ends reports whether a piece with the index of this call begins another one. Some servers give
-// all calls the same index, each in one piece. Others give each piece an id of its own.
+// all calls the same index, each whole at first. Others give each piece an id of its own.
 func (c *toolCall) ends(piece gjson.Result) bool {
 	id := piece.Get("id").Str
 	return c.item != nil && id != "" && id != c.id && piece.Get("function.name").Str != "" && objectOf(json.RawMessage(c.item.args.String())) != nil
@@ -192,6 +192,9 @@ func (x *Exchange) chatObject(used forebay.TokenUsage) (Object, error) {
 		c.Prompt, c.Completion, c.Total = used.InputTokens, used.OutputTokens, 0
 	}
 	u := usage{Input: c.Prompt, Output: c.Completion, Total: c.Total}
+	if c.Prompt > 0 { // some servers leave reasoning out of the completion, but not of the total
+		u.Output = max(u.Output, c.Total-c.Prompt)
+	}
 	if u.Total == 0 {
 		u.Total = u.Input + u.Output
 	}
