@@ -37,6 +37,9 @@ func TestDenials(t *testing.T) {
 		{"a gateway: no credit", 402, `{"error":{"message":"no credit","code":"insufficient_quota"}}`, quota.Unpaid, true},
 		{"DeepSeek: no credit", 402, `{"error":{"message":"Insufficient Balance","type":"unknown_error","param":null,"code":"invalid_request_error"}}`, quota.Unpaid, true},
 
+		{"Gemini: wrong key", 400, `[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]`, quota.Unauthorized, true},
+		{"Gemini: old key", 400, `[{"error":{"code":400,"message":"API key expired. Please renew the API key.","status":"INVALID_ARGUMENT"}}]`, quota.Unauthorized, true},
+
 		{"a firewall's page", 403, "<html>Request blocked</html>", quota.Unauthorized, false},
 		{"Azure: network", 403, `{"error":{"code":"403","message":"Access denied due to Virtual Network/Firewall rules."}}`, quota.Unauthorized, false},
 		{"payment required", 402, "", quota.Unpaid, false},

@@ -82,11 +82,15 @@ type failure struct {
 }
 
 // parseFailure parses the body of an error response. Its forms are {"error":{…}} of OpenAI, Azure
-// and Anthropic, {"error":"…"}, and the bare object. Any other body, such as a proxy's page, is
-// ignored.
+// and Anthropic, {"error":"…"}, the bare object, and Gemini's list of one of them. Any other body,
+// such as a proxy's page, is ignored.
 func parseFailure(body []byte) failure {
 	var outer struct {
 		Error json.RawMessage `json:"error"`
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0]
 	}
 	if json.Unmarshal(body, &outer) != nil {
 		return failure{}
@@ -171,7 +175,7 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 	case f.status == 402, (f.status == 0 || f.status == 429) && says("insufficient_quota", "billing", "spend", "credit"),
 		(f.status == 400 || f.status == 403) && (says("insufficient_quota", "billing") || anthropicUnpaid.MatchString(f.message)):
 		return forebay.ClassPermanent, CodeInsufficientQuota
-	case f.status == 401 || f.status == 403:
+	case f.status == 401 || f.status == 403 || f.status == 400 && geminiKey.MatchString(f.message):
 		return forebay.ClassPermanent, CodeUnauthorized
 	case f.status == 400 && says("context_length_exceeded"):
 		return forebay.ClassPermanent, CodeContextLength
@@ -227,6 +231,9 @@ var refusedInStream = []string{"invalid_", "image_too_", "image_parse_error", "i
 // anthropicUnpaid matches the message of Anthropic's 400 invalid_request_error for an account
 // without credit, and for one whose own spending limit, or that of its workspace, is reached.
 var anthropicUnpaid = regexp.MustCompile(`^(?:Your credit balance is too low|You have reached your specified (?:workspace )?API usage limits)`)
+
+// geminiKey matches the message of Gemini's 400 for a wrong key.
+var geminiKey = regexp.MustCompile(`^API key (?:not valid|expired)`)
 
 // deepSeekNoCredit is the message of DeepSeek's 402. Its code and type are those of other errors.
 const deepSeekNoCredit = "Insufficient Balance"
