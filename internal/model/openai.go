@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -145,7 +147,10 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw, onText: req.OnText, answers: max(req.Answers, 1)}
 	var limits RateLimits
 	out := outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}
-	if req.Whole {
+	out.thinks = slices.ContainsFunc(req.Extra, func(m Member) bool {
+		return m.Name == "reasoning_effort" && !slices.Contains(littleEffort, gjson.ParseBytes(m.Value).Str)
+	})
+	if req.Whole || out.thinks {
 		out.patience = max(answerPatience, p.idle)
 	}
 	err = p.post(ctx, out, a.read)
