@@ -226,7 +226,7 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 
 // refusedInStream are parts of codes and types that say in a stream that the request is at fault.
 // Most are codes of failed responses.
-var refusedInStream = []string{"invalid_", "image_too_", "image_parse_error", "image_file_", "empty_image_file", "unsupported_image", "data_residency_mismatch"}
+var refusedInStream = []string{"invalid_request", "invalid_prompt", "invalid_image", "invalid_base64", "image_too_", "image_parse_error", "image_file_", "empty_image_file", "unsupported_image", "data_residency_mismatch"}
 
 // anthropicUnpaid matches the message of Anthropic's 400 invalid_request_error for an account
 // without credit, and for one whose own spending limit, or that of its workspace, is reached.
