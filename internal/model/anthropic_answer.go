@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -203,6 +204,9 @@ func (c *messagesAnswer) addDelta(e *messagesEvent) bool {
 // add processes the data of one event. done reports message_stop.
 func (c *messagesAnswer) add(data []byte) (done bool, err error) {
 	var e messagesEvent
+	if len(bytes.TrimSpace(data)) == 0 {
+		return false, nil
+	}
 	if json.Unmarshal(data, &e) != nil {
 		return false, malformed("an event of the stream is not the JSON it should be")
 	}

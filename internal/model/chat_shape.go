@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -15,6 +16,7 @@ import (
 type ChatShape struct {
 	Model   string
 	Answers int64 // at least 1
+	Output  int64 // tokens that one answer may have; 0: not said
 	// OnlyOpenAI is the path of a field that only servers with OpenAI's API take; "": all
 	// providers can do what is asked.
 	OnlyOpenAI string
@@ -27,6 +29,7 @@ type ChatShape struct {
 // claimed. Texts are not decoded.
 func ReadChatShape(body []byte) ChatShape {
 	s := ChatShape{Answers: 1}
+	older := int64(0)
 	start := skipSpace(body, 0)
 	if start >= len(body) || body[start] != '{' {
 		return s
@@ -43,6 +46,10 @@ func ReadChatShape(body []byte) ChatShape {
 		switch m.key {
 		case "model":
 			s.Model = value.Str
+		case "max_completion_tokens":
+			s.Output = value.Int()
+		case "max_tokens":
+			older = value.Int()
 		case "n":
 			s.Answers = min(max(value.Int(), 1), maxClaimedAnswers)
 		}
@@ -50,6 +57,7 @@ func ReadChatShape(body []byte) ChatShape {
 			s.OnlyOpenAI = validText(m.key)
 		}
 	}
+	s.Output = cmp.Or(s.Output, older)
 	return s
 }
 

@@ -31,9 +31,14 @@ func TestDenials(t *testing.T) {
 		{"Anthropic: not allowed", 403, `{"type":"error","error":{"type":"permission_error","message":"no permission"}}`, quota.Unauthorized, true},
 		{"Anthropic: model", 404, `{"type":"error","error":{"type":"not_found_error","message":"model: claude"}}`, quota.NotFound, true},
 		{"Anthropic: no credit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, quota.Unpaid, true},
+		{"Anthropic: spending limit", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-04-01 at 00:00 UTC."}}`, quota.Unpaid, true},
+		{"Anthropic: spending limit of a workspace", 400, `{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified workspace API usage limits. You will regain access on 2026-04-01 at 00:00 UTC."}}`, quota.Unpaid, true},
 		{"Anthropic: billing", 402, `{"type":"error","error":{"type":"billing_error","message":"payment required"}}`, quota.Unpaid, true},
 		{"a gateway: no credit", 402, `{"error":{"message":"no credit","code":"insufficient_quota"}}`, quota.Unpaid, true},
 		{"DeepSeek: no credit", 402, `{"error":{"message":"Insufficient Balance","type":"unknown_error","param":null,"code":"invalid_request_error"}}`, quota.Unpaid, true},
+
+		{"Gemini: wrong key", 400, `[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]`, quota.Unauthorized, true},
+		{"Gemini: old key", 400, `[{"error":{"code":400,"message":"API key expired. Please renew the API key.","status":"INVALID_ARGUMENT"}}]`, quota.Unauthorized, true},
 
 		{"a firewall's page", 403, "<html>Request blocked</html>", quota.Unauthorized, false},
 		{"Azure: network", 403, `{"error":{"code":"403","message":"Access denied due to Virtual Network/Firewall rules."}}`, quota.Unauthorized, false},
@@ -45,8 +50,10 @@ func TestDenials(t *testing.T) {
 		{"content filter with 403", 403, `{"error":{"message":"filtered","code":"content_filter"}}`, quota.NotDenied, false},
 		{"moderation with 403", 403, `{"error":{"message":"flagged","code":"moderation_blocked"}}`, quota.NotDenied, false},
 		{"a prompt that speaks of credit", 400, `{"error":{"message":"Invalid input: 'Your credit balance is too low'","type":"invalid_request_error"}}`, quota.NotDenied, false},
+		{"a prompt that speaks of limits", 400, `{"error":{"message":"Invalid input: 'You have reached your specified API usage limits'","type":"invalid_request_error"}}`, quota.NotDenied, false},
 		{"bad request", 400, `{"error":{"message":"bad","type":"invalid_request_error"}}`, quota.NotDenied, false},
 		{"too fast", 429, `{"error":{"message":"slow down","type":"tokens","code":"rate_limit_exceeded"}}`, quota.NotDenied, false},
+		{"too large", 429, `{"error":{"message":"Request too large for small in organization org-x on tokens per min (TPM): Limit 30000, Requested 36278.","type":"tokens","code":"rate_limit_exceeded"}}`, quota.NotDenied, false},
 		{"broken", 500, "", quota.NotDenied, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,6 +78,9 @@ func TestDenials(t *testing.T) {
 				told := &quota.Call{Deployment: "east"}
 				err := call(told)
 				o := told.Outcome
+				if o != nil && (o.Kind == quota.Oversize) != (c.name == "too large") {
+					t.Errorf("%v was told as of kind %d", err, o.Kind)
+				}
 				if err == nil || o == nil || o.Denial != c.denial || o.Certain != c.certain || (o.Kind == quota.Denied) != (c.denial != quota.NotDenied) {
 					t.Errorf("%v was told as %+v", err, o)
 				}

@@ -23,7 +23,7 @@ import (
 const (
 	// Throttled: over a quota, which recovers without action.
 	CodeRateLimited         = "rate_limited"
-	CodeRequestExceedsQuota = "request_exceeds_quota" // told to wait an hour or more
+	CodeRequestExceedsQuota = "request_exceeds_quota" // told to wait an hour or more, or that it is too large
 	CodeDeploymentPaused    = "deployment_paused"     // not called: all deployments were throttled
 
 	// Transient: a later call may succeed.
@@ -68,6 +68,8 @@ const (
 	// Azure answers Retry-After: 86400 to a request that is larger than the whole deployment. A
 	// time from oversizeRetryAfter on therefore concerns only this job and not the deployment.
 	oversizeRetryAfter = time.Hour
+	// tooLargeForQuota begins the message of OpenAI's 429 for such a request.
+	tooLargeForQuota = "Request too large for "
 )
 
 // failure is an error that a provider reports, in a response or in the middle of a stream.
@@ -80,11 +82,15 @@ type failure struct {
 }
 
 // parseFailure parses the body of an error response. Its forms are {"error":{…}} of OpenAI, Azure
-// and Anthropic, {"error":"…"}, and the bare object. Any other body, such as a proxy's page, is
-// ignored.
+// and Anthropic, {"error":"…"}, the bare object, and Gemini's list of one of them. Any other body,
+// such as a proxy's page, is ignored.
 func parseFailure(body []byte) failure {
 	var outer struct {
 		Error json.RawMessage `json:"error"`
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0]
 	}
 	if json.Unmarshal(body, &outer) != nil {
 		return failure{}
@@ -145,8 +151,12 @@ func (e *endpoint) taskError(f failure, texts func() []string) error {
 	if class == forebay.ClassPermanent {
 		t.RetryAfter = 0
 	}
-	if class == forebay.ClassThrottled && f.retryAfter >= oversizeRetryAfter {
+	switch {
+	case class != forebay.ClassThrottled:
+	case f.retryAfter >= oversizeRetryAfter:
 		t.Code = CodeRequestExceedsQuota
+	case strings.HasPrefix(f.message, tooLargeForQuota):
+		t.Code, t.RetryAfter = CodeRequestExceedsQuota, 0 // to wait so long would not help
 	}
 	t.Message = e.describe(f, texts)
 	return t
@@ -160,12 +170,12 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 	says := f.says
 	switch {
 	case (f.status == 0 || f.status == 400 || f.status == 403) &&
-		(says("content_filter", "content_policy_violation", "moderation") || f.innerCode == "ResponsibleAIPolicyViolation"):
+		(says("content_filter", "content_policy_violation", "moderation", "bio_policy") || f.innerCode == "ResponsibleAIPolicyViolation"):
 		return forebay.ClassPermanent, CodeContentFilter
 	case f.status == 402, (f.status == 0 || f.status == 429) && says("insufficient_quota", "billing", "spend", "credit"),
-		(f.status == 400 || f.status == 403) && (says("insufficient_quota", "billing") || strings.HasPrefix(f.message, anthropicNoCredit)):
+		(f.status == 400 || f.status == 403) && (says("insufficient_quota", "billing") || anthropicUnpaid.MatchString(f.message)):
 		return forebay.ClassPermanent, CodeInsufficientQuota
-	case f.status == 401 || f.status == 403:
+	case f.status == 401 || f.status == 403 || f.status == 400 && geminiKey.MatchString(f.message):
 		return forebay.ClassPermanent, CodeUnauthorized
 	case f.status == 400 && says("context_length_exceeded"):
 		return forebay.ClassPermanent, CodeContextLength
@@ -181,6 +191,8 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 		return forebay.ClassPermanent, CodeRequestTooLarge
 	case 422:
 		return forebay.ClassPermanent, CodeUnprocessable
+	case 424, 425: // of servers behind the endpoint, and of its connection
+		return forebay.ClassTransient, CodeServerError
 	case 429:
 		return forebay.ClassThrottled, CodeRateLimited
 	case 502:
@@ -199,7 +211,7 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 			return forebay.ClassTransient, CodeOverloaded
 		case says("context_length_exceeded"):
 			return forebay.ClassPermanent, CodeContextLength
-		case says("invalid_request"):
+		case says(refusedInStream...):
 			return forebay.ClassPermanent, CodeBadRequest
 		case says("authentication", "permission"):
 			return forebay.ClassPermanent, CodeUnauthorized
@@ -212,9 +224,16 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 	return forebay.ClassPermanent, CodeBadRequest
 }
 
-// anthropicNoCredit begins the message of Anthropic's 400 invalid_request_error for an account
-// without credit.
-const anthropicNoCredit = "Your credit balance is too low"
+// refusedInStream are parts of codes and types that say in a stream that the request is at fault.
+// Most are codes of failed responses.
+var refusedInStream = []string{"invalid_request", "invalid_prompt", "invalid_image", "invalid_base64", "image_too_", "image_parse_error", "image_file_", "empty_image_file", "unsupported_image", "data_residency_mismatch"}
+
+// anthropicUnpaid matches the message of Anthropic's 400 invalid_request_error for an account
+// without credit, and for one whose own spending limit, or that of its workspace, is reached.
+var anthropicUnpaid = regexp.MustCompile(`^(?:Your credit balance is too low|You have reached your specified (?:workspace )?API usage limits)`)
+
+// geminiKey matches the message of Gemini's 400 for a wrong key.
+var geminiKey = regexp.MustCompile(`^API key (?:not valid|expired)`)
 
 // deepSeekNoCredit is the message of DeepSeek's 402. Its code and type are those of other errors.
 const deepSeekNoCredit = "Insufficient Balance"

@@ -252,6 +252,9 @@ func (f *forwardAnswer) event(a *answer, stream *rawEvents) error {
 		return f.write(stream.raw)
 	}
 	start := objectStart(data)
+	if skipSpace(data, 0) == len(data) && !stream.cut { // it keeps the connection open
+		return f.write(stream.raw)
+	}
 	if start < 0 {
 		if stream.cut {
 			return f.endOfStream(io.ErrUnexpectedEOF)
@@ -390,6 +393,14 @@ func (f *forwardAnswer) addUsage(usage gjson.Result) {
 		return 0
 	}
 	u := forwardUsage{input: first("prompt_tokens", "input_tokens"), output: first("completion_tokens", "output_tokens")}
+	switch total := usage.Get("total_tokens").Int(); f.req.Path {
+	case pathEmbeddings:
+		if u.input == 0 { // some servers say the total alone
+			u.input = max(total, 0)
+		}
+	default:
+		u.output = wholeOutput(u.input, u.output, total)
+	}
 	if f.req.Path == pathMessages { // which counts what the cache has beside the rest
 		u = f.messagesUsage(usage)
 	} else {

@@ -239,6 +239,7 @@ func TestForwardFailures(t *testing.T) {
 		"cut before any event":  {cutAfter(": ping\n\n"), transient, CodeConnectionLost, ": ping\n\n"},
 		"empty":                 {writing("text/event-stream", ""), transient, CodeMalformedResponse, ""},
 		"no JSON":               {writing("text/event-stream", "data: {no\n\n"), transient, CodeMalformedResponse, ""},
+		"empty data":            {writing("text/event-stream", "data:\n\n"+frames(chunkHello)+"data: \n\n"+frames(chunkStop, "[DONE]")), "", "", "data:\n\n" + frames(chunkHello) + "data: \n\n" + frames(chunkStop, "[DONE]")},
 		"one choice of two cut": {writing("text/event-stream", frames(`{"choices":[{"index":1}]}`, chunkStop)), transient, CodeStreamCut, frames(`{"choices":[{"index":1}]}`, chunkStop)},
 		"cut after the finish":  {cutAfter(frames(chunkHello, chunkStop)), "", "", frames(chunkHello, chunkStop)},
 		"no last blank line":    {writing("text/event-stream", frames(chunkHello)+"data: [DONE]"), "", "", frames(chunkHello, "[DONE]")},

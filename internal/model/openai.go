@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -145,7 +147,10 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw, onText: req.OnText, answers: max(req.Answers, 1)}
 	var limits RateLimits
 	out := outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}
-	if req.Whole {
+	out.thinks = slices.ContainsFunc(req.Extra, func(m Member) bool {
+		return m.Name == "reasoning_effort" && !slices.Contains(littleEffort, gjson.ParseBytes(m.Value).Str)
+	})
+	if req.Whole || out.thinks {
 		out.patience = max(answerPatience, p.idle)
 	}
 	err = p.post(ctx, out, a.read)
@@ -276,6 +281,9 @@ func (p *openAI) parseEmbeddings(ctx context.Context, b []byte, req EmbedRequest
 	}
 	resp := EmbedResponse{Model: wire.Model, Vectors: make([][]float32, len(req.Inputs))}
 	if wire.Usage != nil {
+		if wire.Usage.PromptTokens == 0 { // some servers say the total alone
+			wire.Usage.PromptTokens = wire.Usage.TotalTokens
+		}
 		resp.Usage = wire.Usage.tokens()
 	}
 	if len(wire.Data) != len(req.Inputs) {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,6 +130,9 @@ func (c *chatAnswer) readStream(a answer) error {
 func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	if string(data) == "[DONE]" {
 		return true, nil
+	}
+	if len(bytes.TrimSpace(data)) == 0 { // some proxies keep the connection open with such events
+		return false, nil
 	}
 	if text, ok := c.frame.text(data); ok {
 		c.text.Write(text)

@@ -82,6 +82,25 @@ func TestStreamedChoices(t *testing.T) {
 			plain:  `{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}`,
 			finish: "tool_calls",
 		},
+		"calls with the same index": { // as Gemini sends them
+			chunks: []string{
+				delta(`{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},"finish_reason":null}`),
+				delta(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c2","type":"function","function":{"name":"g","arguments":"{\"b\":"}}]},"finish_reason":null}`),
+				delta(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c2","type":"function","function":{"name":"g","arguments":"2}"}}]},"finish_reason":"tool_calls"}`),
+			},
+			plain: `{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},` +
+				`{"id":"c2","type":"function","function":{"name":"g","arguments":"{\"b\":2}"}}]},"finish_reason":"tool_calls"}`,
+			finish: "tool_calls",
+		},
+		"another id in each chunk": { // as some compatible servers send it
+			chunks: []string{
+				delta(`{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"x1","type":"function","function":{"name":"f","arguments":"{"}}]},"finish_reason":null}`),
+				delta(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x2","type":"function","function":{"arguments":"}"}}]},"finish_reason":null}`),
+				delta(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"arguments":""}}]},"finish_reason":"tool_calls"}`),
+			},
+			plain:  `{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}`,
+			finish: "tool_calls",
+		},
 		"several choices": {
 			n: 2,
 			chunks: []string{

@@ -117,7 +117,17 @@ func validText(s string) string {
 type chatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
+	TotalTokens      int64 `json:"total_tokens"`
 	CachedTokens     int64 `json:"-"` // tokens of the prompt
+}
+
+// wholeOutput is an output with the reasoning that some servers leave out of it. They charge for
+// it, and their total has it.
+func wholeOutput(input, output, total int64) int64 {
+	if input <= 0 || total <= input {
+		return output
+	}
+	return max(output, total-input)
 }
 
 func (u chatUsage) tokens() forebay.TokenUsage {
@@ -127,6 +137,7 @@ func (u chatUsage) tokens() forebay.TokenUsage {
 // parseUsage parses the usage that parseChunk found.
 func parseUsage(usage string) chatUsage {
 	u := chatUsage{PromptTokens: gjson.Get(usage, "prompt_tokens").Int(), CompletionTokens: gjson.Get(usage, "completion_tokens").Int()}
+	u.CompletionTokens = wholeOutput(u.PromptTokens, u.CompletionTokens, gjson.Get(usage, "total_tokens").Int())
 	u.CachedTokens = within(gjson.Get(usage, "prompt_tokens_details.cached_tokens").Int(), u.PromptTokens)
 	return u
 }

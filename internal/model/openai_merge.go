@@ -115,7 +115,7 @@ func (g *merger) addItem(m *merged, item gjson.Result) bool {
 	if m.indexed == nil {
 		m.indexed = map[int64]*merged{}
 	}
-	if m.indexed[at] == nil {
+	if m.indexed[at] == nil || m.indexed[at].ends(item) {
 		if g.values++; g.values > maxMerged {
 			return false
 		}
@@ -123,6 +123,17 @@ func (g *merger) addItem(m *merged, item gjson.Result) bool {
 		m.items = append(m.items, m.indexed[at])
 	}
 	return g.add(m.indexed[at], item)
+}
+
+// ends reports whether a piece with the index of this call of a tool begins another one. Some
+// servers give all calls the same index, each whole at first. Others give each piece its own id.
+func (m *merged) ends(piece gjson.Result) bool {
+	id, function := m.members["id"], m.members["function"]
+	if id == nil || function == nil || function.members["arguments"] == nil || piece.Get("function.name").Str == "" {
+		return false
+	}
+	other := piece.Get("id").Str
+	return other != "" && other != id.text.String() && objectStart([]byte(function.members["arguments"].text.String())) >= 0
 }
 
 // appendJSON appends the value.
@@ -157,7 +168,7 @@ func (m *merged) appendJSON(b []byte) []byte {
 
 // dropIndexes removes the member index from the elements of a list.
 func (m *merged) dropIndexes() {
-	for _, item := range m.indexed {
+	for _, item := range m.items {
 		delete(item.members, "index")
 		item.names = slices.DeleteFunc(item.names, func(name string) bool { return name == "index" })
 	}

@@ -193,6 +193,9 @@ func TestOpenAIAnswers(t *testing.T) {
 		{"numeric code inside the stream", sse(`{"error":{"message":"slow down","code":429}}`), throttled, CodeRateLimited},
 		{"no money inside the stream", sse(`{"error":{"code":"insufficient_quota","message":"pay"}}`), permanent, CodeInsufficientQuota},
 		{"filtered inside the stream", sse(`{"error":{"code":"content_filter","message":"no"}}`), permanent, CodeContentFilter},
+		{"invalid prompt inside the stream", sse(`{"error":{"code":"invalid_prompt","message":"flagged"}}`), permanent, CodeBadRequest},
+		{"invalid picture inside the stream", sse(`{"error":{"code":"image_too_large","message":"too large"}}`), permanent, CodeBadRequest},
+		{"empty data between events", write("text/event-stream", "data:\n\ndata: "+hello+"\n\ndata: \n\ndata: "+chunkStop+"\n\n"), "", ""},
 		{"error finish", sse(chunkHello, `{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`), transient, CodeServerError},
 	}
 	for _, tt := range tests {

@@ -15,8 +15,13 @@ func firstToken(ctx context.Context) func() {
 	return f
 }
 
-// began records how much text of a streamed answer has arrived.
+// began records how much text of a streamed answer has arrived. From the first on, it may be
+// silent for the idle timeout.
 func (a *answer) began(text int) {
+	if text > 0 && a.idle > 0 {
+		a.watch.idle, a.idle = a.idle, 0
+		a.watch.moved(1)
+	}
 	if text > 0 && a.firstToken != nil {
 		a.firstToken()
 		a.firstToken = nil

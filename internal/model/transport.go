@@ -159,6 +159,7 @@ type answer struct {
 	watch  *watch
 
 	firstToken func() // called with the first text of a stream; may be nil
+	idle       time.Duration
 }
 
 // outgoing is one request.
@@ -171,7 +172,9 @@ type outgoing struct {
 	limits func(RateLimits)
 	// patience is how long the endpoint may be silent before it answers. 0: its idle timeout.
 	patience time.Duration
-	header   http.Header // further headers; nil: none
+	// thinks says that a stream may be silent for so long before its first text.
+	thinks bool
+	header http.Header // further headers; nil: none
 	// refused, if set, gets an answer that is not 2xx.
 	refused func(status int, header http.Header, body []byte)
 }
@@ -233,7 +236,9 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		return err
 	}
 	defer resp.Body.Close()
-	w.idle = e.idle
+	if !out.thinks {
+		w.idle = e.idle
+	}
 	w.moved(1)
 	out.limits(readRateLimits(resp.Header, resp.StatusCode, time.Now()))
 	from := watchedReader{resp.Body, w}
@@ -247,7 +252,7 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		}
 		return e.statusError(resp.StatusCode, resp.Header, detail, out.texts)
 	}
-	return handle(answer{status: resp.StatusCode, header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx)})
+	return handle(answer{status: resp.StatusCode, header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx), idle: e.idle})
 }
 
 // readAll reads an answer that is not streamed.

@@ -20,7 +20,6 @@ const (
 
 var builtins = map[string]kind{
 	"chat": {
-		asks:        asksInChat,
 		refine:      refineChat,
 		description: "Answers a message, or the next turn of a conversation.",
 		model:       "chat",

@@ -27,20 +27,14 @@ func (p *prompted) estimate(around int) func(json.RawMessage, int64) forebay.Cal
 	}
 }
 
-// asksInChat reads the limit from a field of the input.
-func asksInChat(_ Option, input json.RawMessage) int64 {
-	for _, name := range []string{"max_completion_tokens", "max_tokens"} {
-		if n := gjson.GetBytes(input, name).Int(); n > 0 && n <= maxTokens {
-			return n
-		}
-	}
-	return 0
-}
-
-// refineChat counts media by their number and output by the answers, and says who can answer.
+// refineChat counts media by their number and output by the answers, and says who can answer. Of
+// several members with one name the last counts, as where the input is read.
 func refineChat(o Option, input json.RawMessage, e *forebay.CallEstimate) {
 	shape := model.ReadChatShape(input)
 	e.PromptTokens += shape.MediaTokens - shape.MediaBytes/forebay.BytesPerToken
+	if shape.Output > 0 && shape.Output <= maxTokens {
+		e.MaxOutputTokens = shape.Output
+	}
 	e.MaxOutputTokens = shape.MaxOutput(e.MaxOutputTokens)
 	e.AsOpenAI = shape.OnlyOpenAI != ""
 	if slices.Contains(o.Models, shape.Model) && shape.Model != o.Model {

@@ -12,7 +12,7 @@ import (
 func TestEstimateIsWhatIsSent(t *testing.T) {
 	models := simulated(t, modelsim.ProviderFaults{})
 	builtin := build(t, Config{Models: models})
-	configured := build(t, Config{Models: models, Tasks: map[string]Option{"summarize": {MaxOutputTokens: 33}, "chat": {MaxOutputTokens: 44}}})
+	configured := build(t, Config{Models: models, Tasks: map[string]Option{"summarize": {MaxOutputTokens: 33}, "chat": {MaxOutputTokens: 44}, "free": {Prompt: "{{.Input}}", MaxOutputTokens: 55}}})
 	for _, c := range []struct {
 		tasks       map[string]forebay.Task
 		task, input string
@@ -27,6 +27,8 @@ func TestEstimateIsWhatIsSent(t *testing.T) {
 		{builtin, "chat", `{"messages":[{"role":"user","content":"Hi"}],"max_tokens":7}`, 7},
 		{builtin, "chat", `{"messages":[{"role":"user","content":"Hi"}],"max_completion_tokens":8,"max_tokens":9}`, 8},
 		{configured, "chat", `{"messages":[{"role":"user","content":"Hi"}]}`, 44},
+		{builtin, "chat", `{"max_tokens":1,"messages":[{"role":"user","content":"Hi"}],"max_tokens":9}`, 9}, // the last one counts
+		{configured, "free", `{"text":"Hi","max_tokens":1}`, 55},
 		{builtin, "sentiment", `"Fine."`, 100},
 	} {
 		task, input := c.tasks[c.task], json.RawMessage(c.input)

@@ -228,7 +228,12 @@ func (r *Request) native(stream bool) []byte {
 				items = append(items, raw)
 			}
 		}
-		body["input"] = encode(slices.Concat(items, r.Input))
+		for _, raw := range r.Input {
+			if raw = sentBack(raw); raw != nil {
+				items = append(items, raw)
+			}
+		}
+		body["input"] = encode(items)
 	}
 	if !stream {
 		delete(body, "stream_options")
@@ -251,6 +256,16 @@ func unnamed(raw json.RawMessage) json.RawMessage {
 		return encode(item)
 	}
 	return raw
+}
+
+// sentBack is unnamed for an item of the input, which the client may have from an earlier answer.
+// Reasoning in plain text is kept for servers that read it.
+func sentBack(raw json.RawMessage) json.RawMessage {
+	item := objectOf(raw)
+	if isNull(item["id"]) || kindOf(item) == "reasoning" && len(listOf(item["content"])) > 0 {
+		return raw
+	}
+	return unnamed(raw)
 }
 
 // Native returns the request as a provider that speaks Responses would get it, without a stream.

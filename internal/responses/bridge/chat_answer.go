@@ -128,7 +128,7 @@ func contentOf(content gjson.Result) string {
 // chatCall reads a piece of a call.
 func (x *Exchange) chatCall(index int64, piece gjson.Result) {
 	c := x.calls[index]
-	if c == nil {
+	if c == nil || c.ends(piece) {
 		c = &toolCall{}
 		x.calls[index] = c
 		x.order = append(x.order, c)
@@ -147,6 +147,13 @@ func (x *Exchange) chatCall(index int64, piece gjson.Result) {
 		c.item = x.asm.call(c.id, c.name)
 		x.asm.argue(c.item, c.waiting.String())
 	}
+}
+
+// ends reports whether a piece with the index of this call begins another one. Some servers give
+// all calls the same index, each whole at first. Others give each piece an id of its own.
+func (c *toolCall) ends(piece gjson.Result) bool {
+	id := piece.Get("id").Str
+	return c.item != nil && id != "" && id != c.id && piece.Get("function.name").Str != "" && objectOf(json.RawMessage(c.item.args.String())) != nil
 }
 
 // chatUsage is the usage of chat completions.
@@ -185,6 +192,9 @@ func (x *Exchange) chatObject(used forebay.TokenUsage) (Object, error) {
 		c.Prompt, c.Completion, c.Total = used.InputTokens, used.OutputTokens, 0
 	}
 	u := usage{Input: c.Prompt, Output: c.Completion, Total: c.Total}
+	if c.Prompt > 0 { // some servers leave reasoning out of the completion, but not of the total
+		u.Output = max(u.Output, c.Total-c.Prompt)
+	}
 	if u.Total == 0 {
 		u.Total = u.Input + u.Output
 	}
