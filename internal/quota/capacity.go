@@ -86,12 +86,14 @@ func (c *capacity) othersWithin(ms int64) int64 {
 // othersCall reports whether others are known to call.
 func (c *capacity) othersCall() bool { return c.othersWithin(second) > 0 }
 
-// unseenOf is what the provider counts that the window does not.
+// unseenOf is what the provider counts that the window does not, as far as it takes from our quota.
+// Where less is configured than the provider has, the rest is for others.
 func (c *capacity) unseenOf(d Dimension) int64 {
 	if d != Tokens {
 		return 0
 	}
-	return c.unseen.counted(c.clock, c.slides())
+	m := &c.meters[d]
+	return max(c.unseen.counted(c.clock, c.slides())-max(m.headerLimit-m.cap, 0), 0)
 }
 
 // doubt is what the window may be wrong by. Where headers will tell soon, it is better to wait for

@@ -127,8 +127,10 @@
 //
 // # Refusals
 //
-// A refusal (429) pauses everybody until the time that it names, but for an hour at most. The
-// refused call is given back. If the first call after a pause was refused too, it is not: then
+// A refusal (429) pauses everybody until the time that it names, but for an hour at most. One that
+// asks for an hour or more may be of a call larger than the deployment. Then nobody else waits. It
+// is not where requests are used up or alone are counted, nor where headers tell of a limit twice
+// as large as the call. The refused call is given back. If the first call after a pause was refused too, it is not: then
 // refused calls seem to be counted, and pauses double.
 //
 // At most once in 15 seconds the limit falls: to max(0.2 Q, 0.7 L, 0.98 · min(L, reserved +
