@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -32,6 +33,64 @@ func TestOthersUseTheRestOfAProvidersQuota(t *testing.T) {
 		}
 		if used < c.want*9/10 || used > c.want*11/10 { // calls also find out whether it is still so
 			t.Errorf("%d tokens are left and %d configured: %d used; want about %d", c.remaining, configured, used, c.want)
+		}
+	}
+}
+
+// Beside others who use a part of a provider's minutes, what is configured is used whole. A call may
+// go whenever one of the last minute's is a minute old. What headers said does not have to be old.
+func TestWhatIsConfiguredIsUsedBesideOthers(t *testing.T) {
+	t.Parallel()
+	const most, minutes = 240_000, 20
+	for _, configured := range []int64{30_000, 60_000, 100_000} {
+		rng := rand.New(rand.NewPCG(1, 7))
+		l := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: configured}
+		var s quota.State
+		var used, ours, refused, retryAt int64
+		var ends []func()
+		for now := int64(epoch); now < epoch+minutes*60_000; now += 50 {
+			if now%60_000 == 0 {
+				used = 0
+			}
+			if rng.IntN(20) == 0 { // 90,000 tokens a minute
+				used += rng.Int64N(3000)
+			}
+			heard := false
+			if len(ends) > 5 { // a call takes 300 ms
+				if heard = ends[0] != nil; heard {
+					ends[0]()
+				}
+				ends = ends[1:]
+			}
+			var end func()
+			for size := int64(0); heard || now >= retryAt; ours += size {
+				size = 200 + rng.Int64N(1600)
+				r, v := s.Reserve(now, l, quota.Request{PromptTokens: size / 2, MaxOutputTokens: size - size/2})
+				if !v.Admitted() {
+					retryAt = v.RetryAt
+					break
+				}
+				reset := millis(60_000 - now%60_000)
+				o := quota.Outcome{Kind: quota.Succeeded, Usage: quota.Usage{PromptTokens: size / 2, OutputTokens: size / 3}}
+				if used += size; used > most {
+					refused++
+					o = quota.Outcome{Kind: quota.ThrottledTokens, RetryAfter: reset}
+				}
+				o.Headers = quota.Headers{Limit: quota.Amount{quota.Tokens: most}, Remaining: quota.Amount{quota.Tokens: most - used},
+					Reset: [3]time.Duration{quota.Tokens: reset}}
+				earlier := end
+				end = func() {
+					if earlier != nil {
+						earlier()
+					}
+					s.Feedback(now+300, l, r, o, rng.Float64)
+				}
+			}
+			ends = append(ends, end)
+		}
+		t.Logf("%d configured, %d used a minute, %d calls refused", configured, ours/minutes, refused)
+		if a := ours / minutes; a < configured*9/10 || a > configured || refused > 0 {
+			t.Errorf("%d configured, %d used a minute, %d calls refused", configured, a, refused)
 		}
 	}
 }
