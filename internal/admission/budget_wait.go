@@ -107,7 +107,7 @@ func (t *Tx) ResumeWaiting() error {
 	looked := make(map[int64]bool, len(waits))
 	for _, piece := range pieces {
 		if err == nil {
-			err = t.resumePiece(piece, looked)
+			err = piece.resume(t, looked)
 		}
 	}
 	return err
@@ -120,9 +120,9 @@ type waitPiece struct {
 	waits []wait
 }
 
-// resumePiece makes jobs visible for which there is room, unless they were looked at. There may be
-// none for a whole piece. Then the next search also looks behind it, for smaller jobs wait there.
-func (t *Tx) resumePiece(p *waitPiece, looked map[int64]bool) error {
+// resume makes jobs visible for which there is room, unless they were looked at. There may be none
+// for a whole piece. Then the next search also looks behind it, for smaller jobs wait there.
+func (p *waitPiece) resume(t *Tx, looked map[int64]bool) error {
 	stay := 0
 	for _, w := range p.waits {
 		stays := looked[w.seq]

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Many jobs may wait for a budget that has no room for any of them. A smaller one that waits behind
-// them goes once there is room for it, and not when the period ends.
+// Many jobs may wait for a budget that has no room for any of them. A smaller one that waits
+// behind them goes once there is room for it, and not when the period ends.
 func TestSmallJobsDoNotWaitBehindLargeOnes(t *testing.T) {
 	inPurse(t, func(p *purseful) {
 		p.dailyTokens(0)

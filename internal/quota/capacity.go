@@ -93,8 +93,8 @@ func (c *capacity) othersWithin(ms int64) int64 {
 // othersCall reports whether others are known to call.
 func (c *capacity) othersCall() bool { return c.othersWithin(second) > 0 }
 
-// unseenOf is what the provider counts that the window does not, as far as it takes from our quota.
-// Where less is configured than the provider has, the rest is for others.
+// unseenOf is what the provider counts that the window does not, as far as it takes from our
+// quota. Where less is configured than the provider has, the rest is for others.
 func (c *capacity) unseenOf(d Dimension) int64 {
 	if d != Tokens {
 		return 0

@@ -37,8 +37,8 @@ func TestOthersUseTheRestOfAProvidersQuota(t *testing.T) {
 	}
 }
 
-// Beside others who use a part of a provider's minutes, what is configured is used whole. A call may
-// go whenever one of the last minute's is a minute old. What headers said does not have to be old.
+// Beside others who use a part of a provider's minutes, what is configured is used whole. A call
+// may go whenever one of the last minute's is a minute old. What headers said need not be old.
 func TestWhatIsConfiguredIsUsedBesideOthers(t *testing.T) {
 	t.Parallel()
 	const most, minutes = 240_000, 20

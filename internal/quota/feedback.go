@@ -84,8 +84,8 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 	s.estimate.answered(r.Request, output, s.clock, m.remaining == 0 || s.clock-m.markAt > headerKept)
 }
 
-// longRefusal is what a refusal with a long wait was. The call may be larger than the deployment. It
-// is not where nobody counts tokens, nor where headers tell of a limit twice as large. Then
+// longRefusal is what a refusal with a long wait was. The call may be larger than the deployment.
+// It is not where nobody counts tokens, nor where headers tell of a limit twice as large. Then
 // something else is used up, such as a day's quota, and the next calls would be refused as well.
 func (s *State) longRefusal(l Limits, r Reservation, o Outcome) OutcomeKind {
 	limit := o.Headers.Limit[Tokens]

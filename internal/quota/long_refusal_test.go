@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// A refusal that asks for an hour or more, of a call that cannot be too large, is of something that
-// all calls need, such as a day's quota. No call follows until it is worth it.
+// A refusal may ask for an hour or more though its call cannot be too large. Then it is of
+// something that all calls need, such as a day's quota. No call follows until it is worth it.
 func TestLongRefusalsOfSmallCallsPause(t *testing.T) {
 	t.Parallel()
 	function := quota.Limits{Accounting: quota.AccountNone}
