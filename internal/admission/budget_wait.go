@@ -23,18 +23,25 @@ INSERT INTO budget_waits (seq, budget, flow, key_id, until, tokens, cost) VALUES
 ON CONFLICT (seq) DO UPDATE SET budget = excluded.budget, flow = excluded.flow, key_id = excluded.key_id, until = excluded.until,
   tokens = excluded.tokens, cost = excluded.cost`
 
+// place is one in the order of the jobs that wait for a budget.
+type place struct{ flow, seq int64 }
+
+var front = place{-1, -1}
+
 // wait is a job that waits for a budget.
 type wait struct {
 	seq      int64
 	key      string
 	subqueue queue.Subqueue
-	rank     int64
+	flow     int64
 	need     Amount
+	place    place
 }
 
 const sqlWaits = `
-SELECT w.seq, w.key_id, m.subqueue, m.flow, w.tokens, w.cost FROM budget_waits w JOIN messages m ON m.seq = w.seq
-WHERE w.budget = ? AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ? ORDER BY w.flow, w.seq LIMIT ? + 0`
+SELECT w.seq, w.key_id, m.subqueue, m.flow, w.tokens, w.cost, w.flow FROM budget_waits w JOIN messages m ON m.seq = w.seq
+WHERE w.budget = ? AND (w.flow, w.seq) > (?, ?) AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ?
+ORDER BY w.flow, w.seq LIMIT ? + 0`
 
 // ResumeWaiting makes jobs visible for which there is room now. Beside the transactions of others
 // there is nothing to see to: it must leave alone what they change.
@@ -53,7 +60,20 @@ func (t *Tx) ResumeWaiting() error {
 		wait
 	}
 	var waits []waiting
+	var pieces []*waitPiece
 	var questions []driver.PipelineQuery
+	look := func(b *Budget, after place) {
+		piece := &waitPiece{b: b, after: after}
+		pieces = append(pieces, piece)
+		questions = append(questions, driver.PipelineQuery{SQL: sqlWaits,
+			Bind: func(st driver.Statement) driver.Statement {
+				return st.Int(b.No).Int(after.flow).Int(after.seq).Int(t.Now).Int(maxResumed)
+			},
+			OnRow: func(r driver.Row) {
+				piece.waits = append(piece.waits, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}, place{r.Int(6), r.Int(0)}})
+				waits = append(waits, waiting{b, piece.waits[len(piece.waits)-1]})
+			}})
+	}
 	for _, b := range t.Budgets.ByNo {
 		if !b.freed {
 			continue
@@ -68,11 +88,10 @@ func (t *Tx) ResumeWaiting() error {
 		if b.Lacks(t.Now, Amount{}, (*Spending).Committed) > 0 {
 			continue
 		}
-		questions = append(questions, driver.PipelineQuery{SQL: sqlWaits,
-			Bind: func(st driver.Statement) driver.Statement { return st.Int(b.No).Int(t.Now).Int(maxResumed) },
-			OnRow: func(r driver.Row) {
-				waits = append(waits, waiting{b, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}}})
-			}})
+		look(b, front)
+		if behind, ok := t.W.behind[b.No]; ok {
+			look(b, behind)
+		}
 	}
 	if len(questions) == 0 {
 		return nil
@@ -85,12 +104,49 @@ func (t *Tx) ResumeWaiting() error {
 		_, err := t.BudgetsFor(waits[i].b.tenant, waits[i].key)
 		return err
 	})
-	for _, w := range waits {
+	looked := make(map[int64]bool, len(waits))
+	for _, piece := range pieces {
 		if err == nil {
-			err = t.resume(w.b, w.wait)
+			err = piece.resume(t, looked)
 		}
 	}
 	return err
+}
+
+// waitPiece are the first jobs that wait for a budget after a place.
+type waitPiece struct {
+	b     *Budget
+	after place
+	waits []wait
+}
+
+// resume makes jobs visible for which there is room, unless they were looked at. There may be none
+// for a whole piece. Then the next search also looks behind it, for smaller jobs wait there.
+func (p *waitPiece) resume(t *Tx, looked map[int64]bool) error {
+	stay := 0
+	for _, w := range p.waits {
+		stays := looked[w.seq]
+		if !stays {
+			looked[w.seq] = true
+			var err error
+			if stays, err = t.resume(p.b, w); err != nil {
+				return err
+			}
+		}
+		if stays {
+			stay++
+		}
+	}
+	_, further := t.W.behind[p.b.No]
+	switch {
+	case p.after == front && further: // the other piece tells
+	case stay == maxResumed:
+		t.W.behind[p.b.No] = p.waits[stay-1].place
+	case p.after != front && len(p.waits) == maxResumed: // there was room: it looks there again
+	default:
+		delete(t.W.behind, p.b.No)
+	}
+	return nil
 }
 
 // sweepWaits checks now and then all budgets that jobs wait for. A settlement tells when it
@@ -165,11 +221,11 @@ func (t *Tx) resumeAll(b *Budget) error {
 }
 
 // resume makes one job visible if there is room for it. What only another budget keeps back
-// waits for that one from now on.
-func (t *Tx) resume(b *Budget, w wait) error {
+// waits for that one from now on. It reports whether the job still waits for this one.
+func (t *Tx) resume(b *Budget, w wait) (stays bool, err error) {
 	list, err := t.BudgetsFor(b.tenant, w.key)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, other := range list {
 		until := other.Lacks(t.Now, w.need.Plus(other.Tentative), (*Spending).Committed)
@@ -177,20 +233,20 @@ func (t *Tx) resume(b *Budget, w wait) error {
 		case until == 0:
 			continue
 		case other == b:
-			return t.WarnExhausted(b, w.need)
+			return true, t.WarnExhausted(b, w.need)
 		}
 		if err := t.Prep(SQLPark).Int(until).Int(w.seq).Exec(); err != nil {
-			return err
+			return false, err
 		}
-		t.W.Jobs.Released(t.Tx, w.subqueue, w.rank, until)
-		return t.Prep(SQLWait).Int(w.seq).Int(other.No).Int(w.rank).Text(w.key).Int(until).Int(w.need.Tokens).Int(w.need.Cost).Exec()
+		t.W.Jobs.Released(t.Tx, w.subqueue, w.flow, until)
+		return false, t.Prep(SQLWait).Int(w.seq).Int(other.No).Int(w.flow).Text(w.key).Int(until).Int(w.need.Tokens).Int(w.need.Cost).Exec()
 	}
 	for _, other := range list {
 		other.Tentative = other.Tentative.Plus(w.need)
 	}
 	if err := t.Prep("UPDATE messages SET visible_at = ?, waiting = NULL WHERE seq = ?").Int(t.Now).Int(w.seq).Exec(); err != nil {
-		return err
+		return false, err
 	}
-	t.W.Jobs.Released(t.Tx, w.subqueue, w.rank, t.Now, w.seq)
-	return t.Prep("DELETE FROM budget_waits WHERE seq = ?").Int(w.seq).Exec()
+	t.W.Jobs.Released(t.Tx, w.subqueue, w.flow, t.Now, w.seq)
+	return false, t.Prep("DELETE FROM budget_waits WHERE seq = ?").Int(w.seq).Exec()
 }

@@ -35,7 +35,8 @@
 //
 // A job without room gets a visible at the end of the period and a row of budget_waits with what
 // it needs. So a tenant's backlog is passed over once and not looked at again. The turn of the
-// period needs nobody. Each booking, or a raised limit, makes as many visible as fit, in order.
+// period needs nobody. Each booking, or a raised limit, makes as many visible as fit, in order. It
+// looks at 256. If none of these fits, the next also looks at as many behind them.
 // Every two seconds on PostgreSQL, and 30 on SQLite, the budgets that are waited for are looked
 // at in any case.
 //

@@ -24,6 +24,7 @@ type Participant struct {
 	budgets     *budgetSet                 // whose there are; nil: to be read
 	wanted      map[string]int64           // deployment → until when spare candidates leave it to others
 	Sweeps      bool                       // all budgets that jobs wait for are to be looked at
+	behind      map[int64]place            // budget → behind which waiting jobs smaller ones are sought
 }
 
 // heldJobs are jobs that may not be called, and are to hear when that may have changed.
@@ -50,7 +51,7 @@ type Tx struct {
 var wordConcurrency = db.NewWordKind('s', db.ToAll)
 
 func newAdmissionPart(w *db.Writer, queue *queue.Participant, store *Store) *Participant {
-	p := &Participant{Writer: w, queue: queue, store: store, Caps: map[int64]int64{}, Full: map[int64]int64{}}
+	p := &Participant{Writer: w, queue: queue, store: store, Caps: map[int64]int64{}, Full: map[int64]int64{}, behind: map[int64]place{}}
 	p.identities.Store(&Identities{})
 	return p
 }
@@ -145,4 +146,5 @@ func (p *Participant) Closes(t *db.Tx) error {
 func (p *Participant) Invalidate(*db.Tx, int64) {
 	p.Deployments, p.budgets, p.Sweeps = nil, nil, true
 	clear(p.Full)
+	clear(p.behind)
 }

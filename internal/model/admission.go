@@ -95,14 +95,15 @@ func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {
 	case forebay.ClassPermanent:
 		return quota.Permanent
 	case forebay.ClassThrottled:
+		requests := l.Requests.Known && l.Requests.Remaining == 0 && (!l.Tokens.Known || l.Tokens.Remaining > 0)
 		switch {
 		case failure.Code == CodeParameterLearned:
 			return quota.Permanent
-		case failure.Code == CodeRequestExceedsQuota:
+		case failure.Code == CodeRequestExceedsQuota && !(requests && l.Requests.Limit > 0): // else a day's requests are used up
 			return quota.Oversize
 		case failure.Code == CodeOverloaded:
 			return quota.Transient
-		case l.Requests.Known && l.Requests.Remaining == 0 && (!l.Tokens.Known || l.Tokens.Remaining > 0):
+		case requests:
 			return quota.ThrottledRequests
 		case l.Tokens.Known && l.Tokens.Remaining == 0:
 			return quota.ThrottledTokens

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/quota"
 )
 
 // headers reads "name: value" lines.
@@ -155,4 +156,20 @@ func FuzzRateLimits(f *testing.F) {
 			t.Errorf("read %+v", l)
 		}
 	})
+}
+
+// A day's requests may be used up, and the answer asks for hours. That concerns all calls, though
+// the same wait of a call that is too large concerns that alone.
+func TestLongWaitForRequestsIsTheDeployments(t *testing.T) {
+	failure := &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeRequestExceedsQuota, RetryAfter: 3 * time.Hour}
+	left := RateLimit{Limit: 200_000, Remaining: 190_000, Known: true}
+	for want, l := range map[quota.OutcomeKind]RateLimits{
+		quota.ThrottledRequests: {Requests: RateLimit{Limit: 200, Known: true}, Tokens: left},
+		quota.Oversize:          {Requests: RateLimit{Limit: 200, Remaining: 3, Known: true}, Tokens: left},
+	} {
+		told := &quota.Call{}
+		if ReportOutcome(quota.WithCall(t.Context(), told), l, forebay.TokenUsage{}, 0, failure); told.Outcome.Kind != want {
+			t.Errorf("%+v is told as %d, want %d", l.Requests, told.Outcome.Kind, want)
+		}
+	}
 }

@@ -44,21 +44,7 @@ func (c *capacity) room(d Dimension) (room int64, bounded bool) {
 	if !c.headerHolds(d) {
 		return window, m.limit > 0
 	}
-	said := m.said()
-	if d == Tokens {
-		since := max(c.clock-m.markAt, 0)
-		counted := m.spent - m.mark
-		if c.provider.kind == windowRolls {
-			left := c.leftSince()
-			said += left
-			counted += left
-		}
-		if c.evolves() {
-			said += c.unseen.freed(since, m.cap)
-		}
-		said -= c.estimate.deviationOf(counted) + c.margin.tokens
-		said -= c.othersWithin(since + underway)
-	}
+	said := c.saidRoom(d)
 	// Headers count for more than the window, which does not know where the provider's minute
 	// begins. Not so while the provider refuses less than they say, or has less to give than us.
 	if d == Requests || m.limit > 0 && m.limit < m.headerLimit {
@@ -67,6 +53,27 @@ func (c *capacity) room(d Dimension) (room int64, bounded bool) {
 		}
 	}
 	return said, true
+}
+
+// saidRoom is what may be reserved by what headers said is left.
+func (c *capacity) saidRoom(d Dimension) int64 {
+	m := &c.meters[d]
+	said := m.said()
+	if d != Tokens {
+		return said
+	}
+	since := max(c.clock-m.markAt, 0)
+	counted := m.spent - m.mark
+	if c.provider.kind == windowRolls {
+		left := c.leftSince()
+		said += left
+		counted += left
+	}
+	if c.evolves() {
+		said += c.unseen.freed(since, m.cap)
+	}
+	said -= c.estimate.deviationOf(counted) + c.margin.tokens
+	return said - c.othersWithin(since+underway)
 }
 
 // othersWithin is what others may take within so many milliseconds. Where what they used is
@@ -86,12 +93,14 @@ func (c *capacity) othersWithin(ms int64) int64 {
 // othersCall reports whether others are known to call.
 func (c *capacity) othersCall() bool { return c.othersWithin(second) > 0 }
 
-// unseenOf is what the provider counts that the window does not.
+// unseenOf is what the provider counts that the window does not, as far as it takes from our
+// quota. Where less is configured than the provider has, the rest is for others.
 func (c *capacity) unseenOf(d Dimension) int64 {
 	if d != Tokens {
 		return 0
 	}
-	return c.unseen.counted(c.clock, c.slides())
+	m := &c.meters[d]
+	return max(c.unseen.counted(c.clock, c.slides())-max(m.headerLimit-m.cap, 0), 0)
 }
 
 // doubt is what the window may be wrong by. Where headers will tell soon, it is better to wait for
@@ -144,7 +153,7 @@ func (c *capacity) roomAt(d Dimension, need int64) int64 {
 		}
 		return max(again, c.window.fitsAt(c.clock, d, need, c.window.sum[d]+room))
 	}
-	if c.headerIsFresh(d) {
+	if c.headerIsFresh(d) && c.saidRoom(d) < need { // else the window alone has no room
 		at = c.staleAt(d)
 	}
 	if m.limit == 0 {

@@ -16,8 +16,8 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 	if o.Kind != HeadersArrived {
 		s.window.over(r.At)
 	}
-	if o.RetryAfter >= oversizeAfter && (o.Kind == Throttled || o.Kind == ThrottledTokens) {
-		o.Kind = Oversize
+	if o.RetryAfter >= oversizeAfter && (o.Kind == Throttled || o.Kind == ThrottledTokens || o.Kind == Oversize) {
+		o.Kind = s.longRefusal(l, r, o)
 	}
 	if o.Kind != NotSent && o.Kind != Transient {
 		s.read(l, r, o)
@@ -84,6 +84,20 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 	s.estimate.answered(r.Request, output, s.clock, m.remaining == 0 || s.clock-m.markAt > headerKept)
 }
 
+// longRefusal is what a refusal with a long wait was. The call may be larger than the deployment.
+// It is not where nobody counts tokens, nor where headers tell of a limit twice as large. Then
+// something else is used up, such as a day's quota, and the next calls would be refused as well.
+func (s *State) longRefusal(l Limits, r Reservation, o Outcome) OutcomeKind {
+	limit := o.Headers.Limit[Tokens]
+	if limit <= 0 || limit > maxAmount {
+		limit = s.meters[Tokens].headerLimit
+	}
+	if l.Accounting == AccountNone || limit > 0 && r.Amount[Tokens] <= limit/2 {
+		return Throttled
+	}
+	return Oversize
+}
+
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxTokens) }
 
 // throttled handles a refusal. All processes pause, and the limit is taken for lower than it was.
@@ -97,7 +111,11 @@ func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 		s.giveBack(r)
 	}
 	kind := o.Kind
-	if kind == Throttled {
+	switch {
+	case o.RetryAfter >= oversizeAfter: // it says nothing of a minute's limit
+		kind = Throttled
+		s.asking.unheard(s.pause.until)
+	case kind == Throttled:
 		kind = s.refusedOn(l)
 	}
 	switch kind {

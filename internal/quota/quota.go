@@ -75,7 +75,8 @@
 // used.
 //
 // Headers may show more to be counted than the window holds. Other programs have used it, or
-// calls made before κ was known. That is taken from the window until the reset.
+// calls made before κ was known. That is taken from the window until the reset. Where less is
+// configured than the provider has, others may use the rest first.
 //
 // Others' share of the quota is what two headers within one window of the provider differ by,
 // less what was reserved between their calls. Where the window slides it is what the provider
@@ -127,8 +128,12 @@
 //
 // # Refusals
 //
-// A refusal (429) pauses everybody until the time that it names, but for an hour at most. The
-// refused call is given back. If the first call after a pause was refused too, it is not: then
+// A refusal (429) pauses everybody until the time that it names, but for an hour at most. One that
+// asks for an hour or more may be of a call larger than the deployment. Then nobody else waits. It
+// is not where requests are used up or alone are counted, nor where headers tell of a limit twice
+// as large as the call.
+//
+// The refused call is given back. If the first call after a pause was refused too, it is not: then
 // refused calls seem to be counted, and pauses double.
 //
 // At most once in 15 seconds the limit falls: to max(0.2 Q, 0.7 L, 0.98 · min(L, reserved +
