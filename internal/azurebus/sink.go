@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/messaging"
@@ -231,6 +232,9 @@ func (s *Sink) message(e *forebay.Message) *azservicebus.Message {
 		m.Body = []byte(*e.Body)
 	}
 	for name, value := range e.Properties {
+		if id, is := value.(forebay.UUID); is { // which the client does not know
+			value = amqp.UUID(id)
+		}
 		if name != ruleName {
 			m.ApplicationProperties[name] = value
 		}

@@ -24,6 +24,8 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Message queue limit":                  testMessageQueueLimit,
 	"Queue settings that stay":             testQueueSettingsThatStay,
 
+	"Receivers remove only so much":       testReceiversRemoveOnlySoMuch,
+	"Sessions without messages":           testSessionsWithoutMessagesArePassedOver,
 	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
 	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
 	"Idle topics with many subscriptions": testIdleTopicsWithManySubscriptions,

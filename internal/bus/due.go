@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -251,7 +252,7 @@ func (t *dueTx) processMessage(m dueMessage) error {
 	case err != nil:
 		return err
 	case found && m.deliveries >= q.MaxDeliveries && (m.subqueue == main || m.subqueue == main.Deferred()):
-		return t.DeadLetter(m.seq, main, exceeded(q.MaxDeliveries))
+		return t.DeadLetter(m.seq, main, message.Exceeded(q.MaxDeliveries))
 	case deferred:
 		return t.postpone(m.seq, 0)
 	}

@@ -1,8 +1,11 @@
 package bus
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/bus/entity"
@@ -204,5 +207,68 @@ func testWhatIsDoneIsNotDueAgain(t *testing.T, s *stores, _ *clock) {
 	})
 	if n, err := s.Bus.MessageCounts(background, sub, entity.CountLimit); err != nil || n.Active != 2 {
 		t.Errorf("the subscription has %+v, %v", n, err)
+	}
+}
+
+// All messages of a queue may have had their deliveries, or have expired, when somebody receives.
+// A transaction removes only so many of them. Even who does not wait gets what comes behind.
+func testReceiversRemoveOnlySoMuch(t *testing.T, s *stores, _ *clock) {
+	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
+	const spent = 3*dueBatch + 1
+	sendMany(t, s, q, spent+1, func(*MessageContent) {})
+	req := ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}
+	dead, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int64, err error) {
+		main := int64(q.Subqueue(false))
+		if err := t.Prep("UPDATE messages SET deliveries = 1 WHERE subqueue = ?1 AND seq < (SELECT max(seq) FROM messages WHERE subqueue = ?1)").Int(main).Exec(); err != nil {
+			return 0, err
+		}
+		c := req.receiver(t.W)
+		if err := t.Deliveries.TakeReady(Source{subqueue: c.Subqueue, before: t.Now, Until: t.Now + 1000}, c); err != nil {
+			return 0, err
+		}
+		_, err = t.Prep("SELECT count(*) FROM messages WHERE subqueue = ?").Int(int64(q.Subqueue(true))).One(func(r driver.Row) { n = r.Int(0) })
+		return n, err
+	})
+	mustDo(t, err)
+	if dead != dueBatch {
+		t.Errorf("one transaction has dead-lettered %d messages", dead)
+	}
+	if got, err := s.Bus.Receive(background, req); err != nil || len(got) != 1 {
+		t.Errorf("received %d messages: %v", len(got), err)
+	}
+}
+
+// What is passed over because it stays may be much, so the writer has no part in that.
+func TestMessagesThatStayArePassedOverOutsideOfTransactions(t *testing.T) {
+	t.Parallel()
+	e := fixture.Bubble(filepath.Join(t.TempDir(), "f.db"))
+	synctest.Test(t, func(t *testing.T) {
+		s := e.Open(t)
+		defer s.DB.Close()
+		q := putQueue(t, s, MessageQueue{})
+		later := time.Now().Add(time.Hour)
+		sendMany(t, s, q, entity.OldestAtOnce+3, func(m *MessageContent) { m.ScheduledAt = &later })
+		deleted, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(*Tx) (int, error) {
+			ctx, cancel := context.WithTimeout(background, time.Minute)
+			defer cancel()
+			return s.Bus.DeleteBefore(ctx, q.Subqueue(false), later, 1)
+		})
+		if err != nil || deleted != 0 {
+			t.Errorf("deleted %d: %v", deleted, err)
+		}
+	})
+}
+
+// Sessions whose messages are gone are passed over, however many, even for who does not wait.
+func testSessionsWithoutMessagesArePassedOver(t *testing.T, s *stores, c *clock) {
+	q := putQueue(t, s, MessageQueue{RequiresSession: true})
+	const gone = dueBatch + 3
+	sendMany(t, s, q, gone, func(m *MessageContent) { m.SessionID = m.MessageID })
+	if n, err := s.Bus.DeleteBefore(background, q.Subqueue(false), c.time().Add(time.Hour), gone); err != nil || n != gone {
+		t.Fatalf("deleted %d: %v", n, err)
+	}
+	sendTo(t, s, q, MessageContent{MessageID: "m", SessionID: "with a message"})
+	if got, err := s.Bus.Sessions().AcceptNext(background, q, false); err != nil || got == nil || got.ID != "with a message" {
+		t.Errorf("accepted %v: %v", got, err)
 	}
 }

@@ -341,7 +341,7 @@ func TestMessageQueryPlans(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
-	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, entity.SQLNumbered, entity.SQLNamed, entity.SQLOfTenant, sqlDueMessages, sqlLaterDueMessage, sqlLaterForget, sqlForgetsMore, sqlLaterDueQueue, sqlLaterIdleQueue, sqlNextSessions, sqlNamedSession, sqlSessionHolder, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
+	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, entity.SQLNumbered, entity.SQLNamed, entity.SQLOfTenant, sqlDueMessages, sqlLaterDueMessage, sqlLaterForget, sqlForgetsMore, sqlLaterDueQueue, sqlLaterIdleQueue, sqlNextSessions, sqlNamedSession, sqlSessionHolder, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, entity.SQLOldest} {
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			err := c.Prep("EXPLAIN QUERY PLAN " + sql).Each(func(r driver.Row) error {
 				if step := r.Text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
@@ -360,7 +360,7 @@ func TestMessageQueryPlans(t *testing.T) {
 // Deleting the oldest messages skips any number of held ones.
 func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
-	const held, free = oldestAtOnce + 50, 30
+	const held, free = entity.OldestAtOnce + 50, 30
 	sendTo(t, s, q, make([]MessageContent, held+free)...)
 	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: held, MaxBytes: 1 << 30}); err != nil || len(got) != held {
 		t.Fatalf("received %d: %v", len(got), err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -69,7 +70,7 @@ func (s *Store) peek(ctx context.Context, q PeekQuery, take func() (*turns.Turn,
 		}
 		if q.Reason != "" {
 			end := int64(db.Never)
-			if _, err := c.Prep(sqlNextPeek).Int(int64(q.Subqueue)).Int(q.From).Int(oldestAtOnce).One(func(r driver.Row) { end, next = r.Int(0), r.Int(0) }); err != nil {
+			if _, err := c.Prep(sqlNextPeek).Int(int64(q.Subqueue)).Int(q.From).Int(entity.OldestAtOnce).One(func(r driver.Row) { end, next = r.Int(0), r.Int(0) }); err != nil {
 				return err
 			}
 			found = c.Prep(sqlPeekReason).Int(int64(q.Subqueue)).Int(q.From).Int(int64(q.Limit) + 1).Int(end).Text(q.Reason)

@@ -14,6 +14,6 @@ func TestPlansOnSQLite(t *testing.T) {
 }
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder, entity.SQLFolded, entity.SQLRule, entity.SQLPage, entity.SQLSubscriptionPage, entity.SQLStatus, sqlSessionLock, sqlNextSessions, entity.SQLTopicCounts, entity.SQLTopicFilters, entity.SQLAccessed, sqlOfSession, entity.SQLHasSession, sqlScheduled, sqlProperties, dead.SQLSelect, dead.SQLOne, dead.SQLLast, dead.SQLGroups,
+	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, entity.SQLOldest, entity.SQLFree, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder, entity.SQLFolded, entity.SQLRule, entity.SQLPage, entity.SQLSubscriptionPage, entity.SQLStatus, sqlSessionLock, sqlNextSessions, entity.SQLTopicCounts, entity.SQLTopicFilters, entity.SQLAccessed, sqlOfSession, entity.SQLHasSession, sqlScheduled, sqlProperties, dead.SQLSelect, dead.SQLOne, dead.SQLLast, dead.SQLGroups,
 		sqlLaterDueMessage, sqlLaterForget, sqlForgetsMore, sqlLaterDueQueue, sqlLaterIdleQueue, entity.SQLIdle, entity.SQLDue, entity.SQLDueMessages)
 }

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -35,6 +35,7 @@ type Receiver struct {
 	Subqueue    queue.Subqueue // the subqueue where it waits
 	Messages    []Message
 	bytes       int64 // size of Messages
+	cut         bool  // the transaction has done enough on the way to its answer
 
 	accept   bool // a session is wanted, not messages
 	accepted *Session
@@ -55,7 +56,7 @@ func (c *Receiver) Visit() {
 
 // unserve makes a receiver wait again: it found nothing, or its transaction failed.
 func (c *Receiver) unserve() {
-	c.Messages, c.bytes, c.accepted, c.Err = nil, 0, nil, nil
+	c.Messages, c.bytes, c.cut, c.accepted, c.Err = nil, 0, false, nil, nil
 	c.State.Store(queue.ClaimWaiting)
 }
 
@@ -71,10 +72,15 @@ func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 // deliveryTx locks messages for receivers, and ends these locks.
 type deliveryTx struct {
 	*Tx
-	ready  map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
-	served []*Receiver
-	bytes  int64 // of messages for them
+	ready   map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
+	served  []*Receiver
+	bytes   int64 // of messages for them
+	removed int   // messages that expired, or had all their deliveries, on the way
 }
+
+// maxRemoved is after how many of these receivers go on in the next transaction. All messages of a
+// queue may have expired while no process ran.
+const maxRemoved = dueBatch
 
 // full reports whether the transaction has read as much for receivers as memory should take.
 func (t *deliveryTx) full() bool { return t.bytes >= maxReadyBytes }
@@ -109,7 +115,7 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 
 // serveSubqueue gives what is ready in one subqueue to those who wait there.
 func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
-	waiting, rest := w.Waiters[subqueue], w.Waiters[subqueue]
+	waiting, rest, cut := w.Waiters[subqueue], w.Waiters[subqueue], false
 	for len(rest) > 0 && !t.Deliveries.full() {
 		c := rest[0]
 		if !c.Begin() {
@@ -121,6 +127,7 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 			return err
 		}
 		if c.empty() {
+			cut = c.cut
 			c.unserve()
 			break
 		}
@@ -133,7 +140,7 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 			return err
 		}
 	}
-	w.behind[subqueue] = len(rest) > 0 && t.Deliveries.full()
+	w.behind[subqueue] = len(rest) > 0 && (cut || t.Deliveries.full())
 	refusal, err := w.updateDue(t, subqueue, len(rest) > 0 && !w.behind[subqueue])
 	if err != nil {
 		return err
@@ -242,7 +249,7 @@ func (t *deliveryTx) TakeReady(from Source, c *Receiver) error {
 		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
-		if !from.session && t.copied.Full() { // the next scan continues
+		if c.cut = t.removed >= maxRemoved || !from.session && t.copied.Full(); c.cut { // the next scan continues
 			return nil
 		}
 	}
@@ -343,10 +350,14 @@ func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) e
 func (t *deliveryTx) take(m *Message, from Source, c *Receiver) error {
 	inDeadLetter := from.subqueue.Kind() == queue.SubqueueDeadLetter
 	if !inDeadLetter && (m.expired(t.Now) || m.Deliveries >= c.Queue.MaxDeliveries) {
+		t.removed++
+		if err := t.Prefetch([]driver.Prefetch{entity.Prefetch(from.subqueue.Queue())}); err != nil { // once for all of the queue
+			return err
+		}
 		if m.expired(t.Now) {
 			return t.ExpireMessage(m.Seq, from.subqueue)
 		}
-		return t.DeadLetter(m.Seq, from.subqueue, exceeded(c.Queue.MaxDeliveries))
+		return t.DeadLetter(m.Seq, from.subqueue, message.Exceeded(c.Queue.MaxDeliveries))
 	}
 	if !inDeadLetter {
 		m.Deliveries++
@@ -392,11 +403,6 @@ func (t *deliveryTx) lock(m *Message, from Source) error {
 
 var sqlLockMessage = driver.BatchForm("UPDATE messages SET visible_at = ?, lock_token = ?, locked_at = ?, deliveries = ? WHERE seq = ?",
 	"UPDATE messages m SET visible_at = p1, lock_token = p2, locked_at = p3, deliveries = p4 FROM %s WHERE m.seq = ANY (ARRAY[p5])")
-
-func exceeded(deliveries int) DeadLettering {
-	return DeadLettering{Reason: forebay.ReasonMaxDeliveries,
-		Description: fmt.Sprintf("delivered %d times, which is all its queue allows, and never completed", deliveries)}
-}
 
 const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.subqueue + 0 = ?"
 

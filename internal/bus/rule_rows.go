@@ -50,7 +50,7 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		if err := t.Entities.ChangeTopic(q.Topic); err != nil {
 			return p, err
 		}
-		return p, audit.Append(t.Tx, ruleAudit(ctx, "put", q, r.Name, r.Settings))
+		return p, audit.Append(t.Tx, q.RuleAct(ctx, "put", r.Name, r.Settings))
 	})
 	return p.Rule, p.created, err
 }
@@ -72,12 +72,6 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (b
 		if err := t.Entities.ChangeTopic(q.Topic); err != nil {
 			return false, err
 		}
-		return true, audit.Append(t.Tx, ruleAudit(ctx, "delete", q, name, nil))
+		return true, audit.Append(t.Tx, q.RuleAct(ctx, "delete", name, nil))
 	})
-}
-
-func ruleAudit(ctx context.Context, verb string, sub MessageQueue, name string, settings any) audit.Act {
-	a := sub.Act(ctx, verb, settings)
-	a.Action, a.Target = verb+"-rule", a.Target+"/rules/"+name
-	return a
 }

@@ -110,6 +110,7 @@ func (t *sessionTx) acceptNext(c *Receiver) error {
 		c.accepted = &s.Session
 		return nil
 	}
+	c.cut = true // there may be more behind these
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 
 func (t *deliveryTx) abandon(q MessageQueue, subqueue queue.Subqueue, m HeldMessage) error {
 	if subqueue.Kind() == queue.SubqueueMain && m.deliveries >= q.MaxDeliveries && !m.Expired(t.Now) {
-		return t.DeadLetter(m.Seq, subqueue, exceeded(m.deliveries))
+		return t.DeadLetter(m.Seq, subqueue, message.Exceeded(m.deliveries))
 	}
 	return t.GiveBack(m, 0)
 }

@@ -28,3 +28,10 @@ func (q Queue) Act(ctx context.Context, verb string, detail any) audit.Act {
 	}
 	return a
 }
+
+// RuleAct returns the audit row of a change to a rule of a subscription.
+func (q Queue) RuleAct(ctx context.Context, verb, name string, settings any) audit.Act {
+	a := q.Act(ctx, verb, settings)
+	a.Action, a.Target = verb+"-rule", a.Target+"/rules/"+name
+	return a
+}

@@ -4,6 +4,7 @@ package message
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"time"
 
@@ -100,4 +101,9 @@ func Lifetime(byDefault, own time.Duration) time.Duration {
 // DeadLettering says why a message is dead-lettered.
 type DeadLettering struct {
 	Reason, Description string
+}
+
+// Exceeded says that a message has had all the deliveries that its queue allows.
+func Exceeded(deliveries int) DeadLettering {
+	return DeadLettering{forebay.ReasonMaxDeliveries, fmt.Sprintf("delivered %d times, which is all its queue allows, and never completed", deliveries)}
 }
