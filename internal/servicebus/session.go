@@ -18,8 +18,8 @@ import (
 // describes its value, others send a plain string or null. The answer is of the same kind.
 const filterSession = "com.microsoft:session-filter"
 
-// The filter by which the SDK for .NET asks for a lock of a session that several links share. Its
-// value is a list, described by either.
+// The filter by which the SDK for .NET asks for a lock of a session that several links share. The
+// descriptor of its list is known. The name is taken from that, so either is enough.
 const (
 	filterShared            = "com.microsoft:non-exclusive-session-filter"
 	descriptorShared uint64 = 0x137000000E
