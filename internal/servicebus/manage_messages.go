@@ -144,7 +144,11 @@ func receiveDeferred(ctx context.Context, m *managed) (wire.Map, error) {
 	want := messaging.Received{Mode: forebay.PeekLock}
 	if mode == 0 {
 		want.Mode = forebay.ReceiveAndDelete
+		if m.transaction != nil {
+			return nil, errNotInTransaction
+		}
 	}
+	m.transaction = nil // a lock is no step
 	var held *heldSession
 	if m.entity.RequiresSession {
 		if held, err = m.ownSession(); err != nil {
@@ -208,7 +212,7 @@ func schedule(ctx context.Context, m *managed) (wire.Map, error) {
 	var numbers []int64
 	if m.transaction != nil {
 		numbers, err = m.transactions.Schedule(ctx, m.tenant, m.transaction, m.entity.Path, contents,
-			m.stillAllowed(forebay.ScopeSend, m.entity.Path, m.tenant))
+			m.stillAllowed(m.needs, m.entity.Path, m.tenant))
 	} else {
 		numbers, err = m.messages.Raw.Send(ctx, m.tenant, m.entity.Path, contents)
 	}
@@ -230,11 +234,19 @@ func takesMessages(e messaging.Entity) bool {
 }
 
 // cancelScheduled cancels as many messages as one request may schedule. If one is not found, the
-// others are cancelled nevertheless.
+// others are cancelled nevertheless. A transaction learns that when it is committed.
 func cancelScheduled(ctx context.Context, m *managed) (wire.Map, error) {
 	numbers, err := m.numbers(messaging.MaxRawMessages)
 	if err != nil {
 		return nil, err
+	}
+	if m.transaction != nil {
+		for _, n := range numbers {
+			if err := m.add(ctx, messaging.Step{Kind: bus.StepCancel, Path: m.entity.Path, Seq: n}); err != nil {
+				return nil, err
+			}
+		}
+		return wire.Map{}, nil
 	}
 	cancel := m.messages.Messages.CancelScheduled
 	if m.entity.Kind == messaging.KindTopic {

@@ -101,10 +101,16 @@ func orNull(s string) any {
 	return s
 }
 
-// wireValue is the value of an application property as AMQP has it.
+// wireValue is the value of an application property as AMQP has it. An integer is an int where it
+// can be one, as over HTTP.
 func wireValue(v any) any {
-	if u, ok := v.(forebay.UUID); ok {
-		return wire.UUID(u)
+	switch v := v.(type) {
+	case forebay.UUID:
+		return wire.UUID(v)
+	case int64:
+		if v == int64(int32(v)) {
+			return int32(v)
+		}
 	}
 	return v
 }

@@ -6,14 +6,17 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/messaging"
 )
 
 // sessionsPage is how many sessions one answer lists at most.
 const sessionsPage = 100
 
-// listsAll is the last-updated-time that asks for sessions with messages or a state. The SDKs for
-// Go, .NET and JavaScript document that as their default. Others ask for those with a state.
-var listsAll = time.UnixMilli(253402300800000).UTC()
+// listsAll is the year from which a last-updated-time asks for sessions with messages or a state.
+// The SDKs for Go, .NET and JavaScript document that as their default. That of .NET is the last
+// moment of its calendar in the local zone. Other times ask for sessions with a state.
+const listsAll = 9999
 
 // ownSession returns the session that a request is about: the one it names, or the one of the link
 // that it names. A link of its connection must hold it.
@@ -80,6 +83,9 @@ func setSessionState(ctx context.Context, m *managed) (wire.Map, error) {
 	if len(state) == 0 {
 		state = nil // the SDK for Go says "none" by an empty value
 	}
+	if m.transaction != nil {
+		return wire.Map{}, m.add(ctx, messaging.Step{Kind: bus.StepState, Path: h.path, Token: h.token, State: state})
+	}
 	return wire.Map{}, m.messages.Sessions.SetState(ctx, h.tenant, h.path, h.token, forebay.SessionState{State: state})
 }
 
@@ -97,7 +103,7 @@ func listSessions(ctx context.Context, m *managed) (wire.Map, error) {
 		return nil, err
 	}
 	since, given := m.field("last-updated-time").(time.Time)
-	byState := given && since.Before(listsAll)
+	byState := given && since.UTC().Year() < listsAll
 	ids := []any{}
 	seen := int64(0)
 	for cursor := ""; int64(len(ids)) < min(top, sessionsPage); {

@@ -23,30 +23,43 @@ type operation struct {
 	needs    forebay.Scope
 	carryOut func(context.Context, *managed) (wire.Map, error)
 	looks    bool // it changes nothing, so it may be refused when its answer is known
+	// within says what a transaction means to it.
+	within membership
 }
+
+// membership is what an operation has to do with the transaction that its request names. The SDK
+// for .NET names that of its scope in all requests but those that peek.
+type membership int
+
+const (
+	besideTransaction membership = iota // it is carried out at once, whatever becomes of that
+	inTransaction                       // it is a step
+	notInTransaction                    // it is refused, as it cannot wait for the end
+)
 
 // operations are those of an entity's management node, by name without the prefix.
 var operations = map[string]operation{
-	"renew-lock":                 {forebay.ScopeListen, renewLocks, false},
-	"renew-session-lock":         {forebay.ScopeListen, renewSession, false},
-	"peek-message":               {forebay.ScopeListen, peek, true},
-	"receive-by-sequence-number": {forebay.ScopeListen, receiveDeferred, false},
-	"update-disposition":         {forebay.ScopeListen, updateDisposition, false},
-	"schedule-message":           {forebay.ScopeSend, schedule, false},
-	"cancel-scheduled-message":   {forebay.ScopeSend, cancelScheduled, false},
-	"get-session-state":          {forebay.ScopeListen, sessionState, true},
-	"set-session-state":          {forebay.ScopeListen, setSessionState, false},
-	"get-message-sessions":       {forebay.ScopeListen, listSessions, true},
-	"enumerate-rules":            {forebay.ScopeManage, listRules, true},
-	"add-rule":                   {forebay.ScopeManage, addRule, false},
-	"remove-rule":                {forebay.ScopeManage, removeRule, false},
-	"batch-delete-messages":      {forebay.ScopeListen, deleteMessages, false},
+	"renew-lock":                 {forebay.ScopeListen, renewLocks, false, besideTransaction},
+	"renew-session-lock":         {forebay.ScopeListen, renewSession, false, besideTransaction},
+	"peek-message":               {forebay.ScopeListen, peek, true, besideTransaction},
+	"receive-by-sequence-number": {forebay.ScopeListen, receiveDeferred, false, inTransaction},
+	"update-disposition":         {forebay.ScopeListen, updateDisposition, false, inTransaction},
+	"schedule-message":           {forebay.ScopeSend, schedule, false, inTransaction},
+	"cancel-scheduled-message":   {forebay.ScopeSend, cancelScheduled, false, inTransaction},
+	"get-session-state":          {forebay.ScopeListen, sessionState, true, besideTransaction},
+	"set-session-state":          {forebay.ScopeListen, setSessionState, false, inTransaction},
+	"get-message-sessions":       {forebay.ScopeListen, listSessions, true, besideTransaction},
+	"enumerate-rules":            {forebay.ScopeManage, listRules, true, besideTransaction},
+	"add-rule":                   {forebay.ScopeManage, addRule, false, notInTransaction},
+	"remove-rule":                {forebay.ScopeManage, removeRule, false, notInTransaction},
+	"batch-delete-messages":      {forebay.ScopeListen, deleteMessages, false, notInTransaction},
 }
 
 // managed is a request to the management node of an entity.
 type managed struct {
 	*request
 	tenant string
+	needs  forebay.Scope
 	entity messaging.Entity
 	body   wire.Map
 }
@@ -68,9 +81,13 @@ func (c *client) acceptRequests(l *amqp.Incoming, at node) {
 // manage carries out a request to a management node.
 func manage(ctx context.Context, r *request) (a answer) {
 	name, _ := textOf(r.property("operation"))
-	op, known := operations[strings.TrimPrefix(name, operationPrefix)]
+	name = strings.TrimPrefix(name, operationPrefix)
+	op, known := operations[name]
 	if !known {
 		return r.failed(fail(conditionNotImpl, 501, "There is no operation of that name."))
+	}
+	if op.within == besideTransaction {
+		r.transaction = nil
 	}
 	g, err := r.grantFor(op.needs, r.node.path)
 	if err != nil {
@@ -80,10 +97,10 @@ func manage(ctx context.Context, r *request) (a answer) {
 		return r.failed(err)
 	}
 	ctx = g.acting(ctx)
-	if name = strings.TrimPrefix(name, operationPrefix); r.transaction != nil && name != "schedule-message" && name != "update-disposition" {
+	if r.transaction != nil && op.within == notInTransaction {
 		return r.failed(errNotInTransaction)
 	}
-	m := &managed{request: r, tenant: g.tenant()}
+	m := &managed{request: r, tenant: g.tenant(), needs: op.needs}
 	path, transfer := r.node.entity()
 	if m.entity, err = r.messages.Raw.Entity(ctx, m.tenant, path); err != nil {
 		return r.failed(err)

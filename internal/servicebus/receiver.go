@@ -93,12 +93,14 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 	if transfer {
 		e.RequiresSession = false
 	}
-	switch asked := sessionFilterOf(l.Attach().Source).asked; {
+	switch filter := sessionFilterOf(l.Attach().Source); {
 	case e.Kind == messaging.KindTopic:
 		return nil, nil, fail(conditionNotAllowed, 400, "A topic cannot be received from: receive from its subscriptions.")
-	case e.RequiresSession && !asked:
+	case filter.share:
+		return nil, nil, fail(conditionNotImpl, 501, "A lock of a session cannot be shared: accept the session without EnableNonExclusiveSession.")
+	case e.RequiresSession && !filter.asked:
 		return nil, nil, errNeedsSession
-	case !e.RequiresSession && asked:
+	case !e.RequiresSession && filter.asked:
 		return nil, nil, errNoSessions
 	}
 	r = &receiver{client: c, link: l, grant: g, entity: e, mode: forebay.PeekLock, empty: transfer}

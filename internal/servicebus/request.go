@@ -128,7 +128,7 @@ type request struct {
 	value any      // the body
 	// session is the AMQP session that it came in.
 	session *amqp.Session
-	// transaction is the id of the one that it belongs to; nil: none.
+	// transaction is the id of the one that it is a step of; nil: none.
 	transaction []byte
 }
 
@@ -210,7 +210,7 @@ func (c *client) answer(d *amqp.Delivery, at node, statusCode, statusText string
 	}
 	d.Settle(outcome) // only now: until then the memory of the request is in use
 	d.Payload, a.body = nil, nil
-	if within && a.condition != "" { // a client that does not wait for answers would commit a part
+	if asked.transaction != nil && a.condition != "" { // a client that does not wait for answers would commit a part
 		c.transactions.Break(transaction, fail(a.condition, a.status, "%s", a.description))
 	}
 	_ = r.send(r.link.Context(), payload) // a client that went away needs no answer

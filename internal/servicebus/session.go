@@ -18,6 +18,13 @@ import (
 // describes its value, others send a plain string or null. The answer is of the same kind.
 const filterSession = "com.microsoft:session-filter"
 
+// The filter by which the SDK for .NET asks for a lock of a session that several links share. The
+// descriptor of its list is known. The name is taken from that, so either is enough.
+const (
+	filterShared            = "com.microsoft:non-exclusive-session-filter"
+	descriptorShared uint64 = 0x137000000E
+)
+
 const (
 	// sessionWait is how long a link waits for a session if its client does not say.
 	sessionWait = 65 * time.Second
@@ -30,6 +37,7 @@ const (
 // sessionFilter is the filter of a link.
 type sessionFilter struct {
 	asked bool
+	share bool   // the lock is to be shared
 	id    string // "": the next session that is free
 	at    int    // of its entry in the source's filters
 }
@@ -43,7 +51,9 @@ func sessionFilterOf(s *wire.Source) (f sessionFilter) {
 		value := p.Value
 		if d, ok := value.(wire.Described); ok {
 			value = d.Value
+			f.share = f.share || d.Descriptor == descriptorShared
 		}
+		f.share = f.share || name == filterShared
 		if name == filterSession {
 			f.asked, f.at = true, i
 			f.id, _ = textOf(value)

@@ -171,7 +171,7 @@ func transactionFailure(err error) *failure {
 
 // add adds a step of the request to its transaction.
 func (m *managed) add(ctx context.Context, step messaging.Step) error {
-	return m.transactions.Add(ctx, m.tenant, m.transaction, step, m.stillAllowed(forebay.ScopeListen, m.entity.Path, m.tenant))
+	return m.transactions.Add(ctx, m.tenant, m.transaction, step, m.stillAllowed(m.needs, m.entity.Path, m.tenant))
 }
 
 // stillAllowed says at the end of a transaction whether a token allows a step of it.

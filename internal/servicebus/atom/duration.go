@@ -149,11 +149,9 @@ func ofSeconds(s float64) ticks {
 	return ticks(math.Round(s * ticksPerSecond))
 }
 
-// timeText writes a time as Service Bus does. The zero time has no zone there.
+// timeText writes a time as Service Bus does. Also the zero time has its zone: the SDK for .NET
+// takes a time without one for local, and cannot read it where that is before the year 1.
 func timeText(t time.Time) string {
-	if t.IsZero() {
-		return "0001-01-01T00:00:00"
-	}
 	return t.UTC().Format("2006-01-02T15:04:05.9999999Z")
 }
 

@@ -98,6 +98,18 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 	}
 }
 
+// The SDK for .NET takes a time without a zone for local. It cannot read that of an entity that
+// nobody has used, 0001-01-01, where local time is ahead of UTC.
+func TestTimesHaveTheirZone(t *testing.T) {
+	n := newNamespace(t)
+	n.send(t, "PUT", "/q", aQueue, nil)
+	for _, path := range []string{"/q", "/$Resources/Queues"} {
+		if got := n.send(t, "GET", path, "", nil); !strings.Contains(got.body, "<AccessedAt>0001-01-01T00:00:00Z</AccessedAt>") {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+}
+
 func TestHealthAsTheEmulatorHasIt(t *testing.T) {
 	n := newNamespace(t)
 	got := n.send(t, "GET", "/health", "", func(r *http.Request) { r.Header.Del("Authorization") })

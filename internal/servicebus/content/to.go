@@ -6,7 +6,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
@@ -196,14 +198,15 @@ func (w *writer) properties() (err error) {
 	return err
 }
 
-// contentType is a content type as AMQP has it: a symbol, which is ASCII. Others stay text.
+// contentType is a content type as AMQP has it: a symbol, which is ASCII. Clients that find text
+// in its place cannot read the message at all, so other characters become question marks.
 func contentType(s string) any {
-	for i := range len(s) {
-		if s[i] > 127 {
-			return s
+	return wire.Symbol(strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return '?'
 		}
-	}
-	return wire.Symbol(s)
+		return r
+	}, s))
 }
 
 // application writes the application properties, with what has changed since in its place, and
