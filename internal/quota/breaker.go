@@ -77,6 +77,7 @@ type breaker struct {
 	failures int64         // in a row while closed, however slowly they came
 	recent   recentCalls
 	blame    blame
+	doubter  doubter
 
 	denied int64 // Denial for which it is open or half-open; 0: it is for failures, or closed
 	// doubts are the calls in a row that were denied and may have been at fault themselves. While
@@ -149,6 +150,7 @@ func (b *breaker) fresh(now int64) {
 func (b *breaker) healthy(t *timeline, r Reservation) {
 	b.okAt = max(b.okAt, r.At)
 	b.blame.wentWell(r)
+	b.doubter.wentWell(t.clock, r)
 	if b.openings > 0 && r.At > b.since && b.denied == 0 && (b.state != Closed || t.clock-b.closedAt < breakerMemory) {
 		b.mixed = t.clock
 	}
@@ -308,7 +310,12 @@ func (b *breaker) turnedAway(t *timeline, r Reservation, o Outcome, rnd Random) 
 	case b.state == Open, b.state == Closed && r.At < b.closedAt,
 		b.state == HalfOpen && (!r.Probe || r.At < b.until || b.denied != 0 && r.Seq != b.probe):
 		return // it tells of what was before
-	case !o.Certain && b.denied == 0:
+	case o.Certain:
+		b.doubter = doubter{}
+	default:
+		b.doubter.denied(t.clock, r)
+	}
+	if !o.Certain && b.denied == 0 {
 		if b.doubts++; b.doubts < doubtsToOpen {
 			b.inconclusive(t, r)
 			return
@@ -364,6 +371,8 @@ func (b *breaker) open(t *timeline, rnd Random) {
 func (b *breaker) pause(now int64) float64 {
 	d, growth, longest := float64(breakerFirst), 1.5, float64(breakerSoon)
 	switch {
+	case b.denied != 0 && b.doubts != 0 && b.doubter.alone(now):
+		growth, longest = 2, deniedFirst
 	case b.denied != 0 && b.doubts != 0:
 		d, growth = deniedFirst, 1
 		longest = d
@@ -445,13 +454,13 @@ func (b *breaker) waitsForProbes() bool {
 
 func (b *breaker) rewind(by, now int64) {
 	rewind(by, &b.until, &b.since, &b.closedAt, &b.probeAt, &b.mixed, &b.freshAt, &b.okAt,
-		&b.blame.since, &b.blame.failedAt, &b.blame.othersAt)
+		&b.blame.since, &b.blame.failedAt, &b.blame.othersAt, &b.doubter.deniedAt, &b.doubter.othersAt)
 	b.outcomes.rewind(by, now)
 }
 
 func (b *breaker) plausible(seq, ahead int64) bool {
 	latest := max(b.until, b.since, b.closedAt, b.probeAt, b.mixed, b.freshAt, b.okAt,
-		b.blame.since, b.blame.failedAt, b.blame.othersAt)
+		b.blame.since, b.blame.failedAt, b.blame.othersAt, b.doubter.deniedAt, b.doubter.othersAt)
 	c := &b.recent
 	return latest <= ahead && b.state <= HalfOpen && c.newest <= seq &&
 		c.failed|c.silent|c.again < 1<<latestCalls && b.denied < int64(denials) &&

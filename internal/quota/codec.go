@@ -10,20 +10,20 @@ import (
 // A state where these are 0 is stored as such, so that older processes can read it.
 const (
 	oldestVersion = 3
-	stateVersion  = 9
+	stateVersion  = 10
 	// learningVersion is the first with what is learned of single calls and sources.
 	learningVersion = 7
 )
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 149 // stored fields that are single numbers
+	scalars   = 152 // stored fields that are single numbers
 	// goneScalars are places among them of what is no longer stored.
 	goneScalars = 13
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
-var scalarsOf = [...]int{80, 82, 86, 90, 108, 119, scalars}
+var scalarsOf = [...]int{80, 82, 86, 90, 108, 119, 149, scalars}
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -171,6 +171,7 @@ func (s *State) scalars() [scalars]*int64 {
 		&w.others, &w.over, &w.lag, &w.peak, &u.frees, &u.takes, &u.trendAt, &u.trendWas,
 		&s.provider.left, &s.window.left, &s.leftMark,
 		&e.excess, &e.base.at, &e.base.left, &e.base.total, &e.base.resetAt, &e.last.at, &e.last.left, &e.last.total, &e.last.resetAt,
+		&b.doubter.tenant, &b.doubter.deniedAt, &b.doubter.othersAt,
 	}
 }
 

@@ -106,7 +106,8 @@ func (r *round) probe() (v Verdict) {
 }
 
 // probeOne has one candidate try. Where calls are turned away, which costs nothing, it is by
-// turns the one that goes first and any other.
+// turns the one that goes first and any other. After one that may have been at fault itself it is
+// another tenant's, if one waits.
 func (r *round) probeOne() Verdict {
 	chosen := r.drawn()
 	if r.line[chosen].Again && r.s.breaker.freshAt > 0 {
@@ -121,6 +122,15 @@ func (r *round) probeOne() Verdict {
 		}
 		if chosen = 0; turn%2 == 1 {
 			chosen = int((turn + 1) / 2 % int64(len(r.line)))
+		}
+		var others []int
+		for i, c := range r.line {
+			if c.Tenant != b.doubter.tenant {
+				others = append(others, i)
+			}
+		}
+		if b.doubter.tenant != 0 && len(others) > 0 && !slices.Contains(others, chosen) {
+			chosen = others[int((turn+1)/2%int64(len(others)))]
 		}
 	}
 	v := r.try(chosen)

@@ -237,6 +237,10 @@
 // closed to all. A job that is the first to be turned away time after time fails in the end. That
 // takes ten calls that cost it nothing, or three in doubt.
 //
+// One tenant's refusals in doubt may be its own fault. So after one of them another tenant's job
+// probes, if one waits. If another's call has gone well since the first, within a minute, they
+// close the deployment for 2 s only, then 4, up to a minute.
+//
 // A start of a server has one call try at once. Whether its key is another is not compared, for
 // no digest of it is stored.
 //

@@ -40,7 +40,11 @@ func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits
 			if c.ends > now {
 				return false
 			}
-			s.Feedback(now, quota.Limits{}, c.res, quota.Outcome{Kind: tenants[c.tenant].outcome(t)}, func() float64 { return 0.5 })
+			o := quota.Outcome{Kind: tenants[c.tenant].outcome(t)}
+			if o.Kind == quota.Denied {
+				o.Denial = quota.Unpaid
+			}
+			s.Feedback(now, quota.Limits{}, c.res, o, func() float64 { return 0.5 })
 			return true
 		})
 		for i, of := range tenants {
@@ -118,5 +122,38 @@ func TestOutageOpensBreakerBesideOneTenantsFailures(t *testing.T) {
 				t.Errorf("the breaker did not open within 5 s of the outage; it had opened %d times before", before)
 			}
 		})
+	}
+}
+
+// One tenant's calls that are turned away for what they ask, 20 a second, close a deployment to
+// another tenant once for a minute, and then for seconds.
+func TestOneTenantsDenialsDoNotKeepOthersAway(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []int64{10, 500, 3000} {
+		t.Run(fmt.Sprintf("good calls take %d ms", takes), func(t *testing.T) {
+			opened, _, waits := trickled(300, trickle{50, 20, always(quota.Denied)}, trickle{400, takes, always(quota.Succeeded)})
+			t.Logf("opened %d times; the other tenant waited %d ms at most", opened, waits[1])
+			// Until a call of the other's has gone well nobody knows who is at fault.
+			if waits[1] > 65_000 {
+				t.Errorf("the breaker opened %d times and the other tenant waited up to %d ms", opened, waits[1])
+			}
+		})
+	}
+}
+
+// A deployment that turns away everybody is left alone for a minute at a time, whatever one
+// tenant's calls did before.
+func TestDenialsOfEverybodyBesideOneTenants(t *testing.T) {
+	t.Parallel()
+	until := func(now int64) quota.OutcomeKind {
+		if now >= 120_000 {
+			return quota.Denied
+		}
+		return quota.Succeeded
+	}
+	before, _, _ := trickled(120, trickle{50, 20, always(quota.Denied)}, trickle{200, 20, until})
+	after, _, _ := trickled(420, trickle{50, 20, always(quota.Denied)}, trickle{200, 20, until})
+	if opened := after - before; opened < 4 || opened > 8 {
+		t.Errorf("it opened %d times in five minutes", opened)
 	}
 }
