@@ -12,14 +12,14 @@ import (
 )
 
 // workers is the client under test: processes that share nothing but the line of jobs and the
-// bytes of one state. These are read before each use of the state and written after it. What
-// follows a failure is decided by the code that decides it for a queue with the standard policy.
-// Each process has a pool for the main and one for the retry lane, and a budget of retries.
+// one state. It is stored and read now and then, as passOn says. What follows a failure is decided
+// by the code that decides it for a queue with the standard policy. Each process has a pool for the
+// main and one for the retry lane, and a budget of retries.
 type workers struct {
 	s      *simulation
 	limits quota.Limits
 	policy retry.Policy
-	stored []byte
+	passOn passOn
 	state  quota.State
 	inside bool      // a transaction
 	lines  [2][]*job // of main and retryLane: those that may be called now, oldest first
@@ -65,7 +65,7 @@ func runWorkers(s *simulation, limits quota.Limits, processes, slots int) *worke
 	return f
 }
 
-// with runs a transaction on the stored state, or goes on with that which runs.
+// with runs a transaction on the state, or goes on with that which runs.
 func (f *workers) with(do func(*quota.State)) {
 	if f.inside {
 		do(&f.state)
@@ -73,18 +73,32 @@ func (f *workers) with(do func(*quota.State)) {
 	}
 	f.inside = true
 	defer func() { f.inside = false }()
-	if f.stored != nil {
-		if err := f.state.UnmarshalBinary(f.stored); err != nil {
-			panic(err)
-		}
-	}
 	do(&f.state)
 	f.changes = append(f.changes, f.state.Changes()...)
-	var err error
-	if f.stored, err = f.state.AppendBinary(f.stored[:0]); err != nil {
+	f.longest = max(f.longest, f.passOn.store(&f.state))
+}
+
+// passOn hands a state from one transaction to the next.
+type passOn struct{ times int }
+
+// storedEach is how many transactions go on with one state before it is stored and read, which
+// takes a third of a simulation's time.
+const storedEach = 8
+
+// store has the next transaction go on with the state as it is stored, now and then. It returns its
+// size in bytes then, else 0.
+func (p *passOn) store(s *quota.State) int {
+	if p.times++; p.times%storedEach != 0 {
+		return 0
+	}
+	b, err := s.MarshalBinary()
+	if err == nil {
+		err = s.UnmarshalBinary(b)
+	}
+	if err != nil {
 		panic(err)
 	}
-	f.longest = max(f.longest, len(f.stored))
+	return len(b)
 }
 
 // pump lets every process claim what it has room for; lanes have no order.

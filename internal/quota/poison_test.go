@@ -29,14 +29,15 @@ func (p poison) String() string { return [...]string{"healthy", "500", "cut", "t
 const callTimeout = 15_000
 
 // routed is a queue whose jobs may be called at any of some deployments, in their order. Each has
-// a stored state and a server of its own; what follows a failure is decided by the standard
+// a state and a server of its own; what follows a failure is decided by the standard
 // policy, in two lanes.
 type routed struct {
 	s       *simulation
 	limits  quota.Limits
 	policy  retry.Policy
 	servers []*server
-	stored  [][]byte
+	states  []*quota.State
+	passOn  []passOn
 	lines   [2][]*job
 	free    [2]int
 	budget  *retry.Budget
@@ -59,7 +60,7 @@ func newRouted(seed uint64, jobs []*job, deployments, slots int, perMinute int64
 	for range deployments {
 		server := v()
 		server.begin(epoch, s.rng)
-		r.servers, r.stored = append(r.servers, server), append(r.stored, nil)
+		r.servers, r.states, r.passOn = append(r.servers, server), append(r.states, new(quota.State)), append(r.passOn, passOn{})
 	}
 	for _, j := range jobs {
 		if j.poison == healthyJob {
@@ -71,19 +72,14 @@ func newRouted(seed uint64, jobs []*job, deployments, slots int, perMinute int64
 }
 
 func (r *routed) with(i int, do func(*quota.State)) {
-	var state quota.State
-	if r.stored[i] != nil {
-		if err := state.UnmarshalBinary(r.stored[i]); err != nil {
-			panic(err)
-		}
-	}
-	do(&state)
+	state := r.states[i]
+	do(state)
 	for _, c := range state.Changes() {
 		if c.Kind == quota.BreakerOpened {
 			r.opened++
 		}
 	}
-	r.stored[i], _ = state.MarshalBinary()
+	r.passOn[i].store(state)
 }
 
 func (r *routed) pump() {

@@ -25,17 +25,12 @@ func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits
 		ends   int64
 		res    quota.Reservation
 	}
-	var stored []byte
+	var s quota.State
+	var on passOn
 	var waiting, running []call
 	first, waits = -1, make([]int64, len(tenants))
 	for t := int64(0); t < seconds*1000; t += 10 {
 		now := int64(epoch) + t
-		var s quota.State
-		if stored != nil {
-			if err := s.UnmarshalBinary(stored); err != nil {
-				panic(err)
-			}
-		}
 		running = slices.DeleteFunc(running, func(c call) bool {
 			if c.ends > now {
 				return false
@@ -74,7 +69,7 @@ func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits
 				}
 			}
 		}
-		stored, _ = s.MarshalBinary()
+		on.store(&s)
 	}
 	return opened, first, waits
 }
