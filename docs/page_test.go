@@ -75,7 +75,7 @@ func newPage(t *testing.T, files map[string]string) *page {
 	})
 	p.vars = append(p.vars, "PATH="+bin+":"+os.Getenv("PATH"), "FOREBAY_LISTEN="+server, "FOREBAY_URL=http://"+server)
 	// What is installed runs once, so nothing is compiled in advance.
-	p.vars = append(p.vars, "PIP_NO_COMPILE=1", "PYTHONDONTWRITEBYTECODE=1", "MAVEN_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+	p.vars = append(p.vars, "PIP_COMPILE=0", "PYTHONDONTWRITEBYTECODE=1", "MAVEN_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 	t.Cleanup(p.stopAll)
 	// An answer that is an error is one for the shell, too.
 	p.shell = []string{`curl() { command curl --fail-with-body --max-time 60 "$@"; }`}
