@@ -149,8 +149,8 @@ func (e *endpoint) try(ctx context.Context, r request, body io.Reader) (*http.Re
 	return nil, problem(resp)
 }
 
-// movedError is for a redirection, such as to https, that turned the request into a GET. Its answer
-// says nothing about what was asked for.
+// movedError is for a redirection, such as to https, that turned the request into a GET. Its
+// answer says nothing about what was asked for.
 func movedError(to *url.URL) error {
 	return forebay.Errorf(forebay.CodeUnavailable, "nothing was done: the address leads to %s; use that address", to.Scheme+"://"+to.Host)
 }

@@ -247,8 +247,8 @@ func (r *resultsFile) load(lines map[int]bool) error {
 	return err
 }
 
-// beginsResult reports whether an incomplete line, or an empty one, can be what a crash has left of
-// a result. Any other text is of somebody else's file, which must not be cut.
+// beginsResult reports whether an incomplete line, or an empty one, can be what a crash has left
+// of a result. Any other text is of somebody else's file, which must not be cut.
 func beginsResult(line []byte) bool {
 	const first = `{"line":`
 	line = bytes.TrimRight(line, "\x00") // a loss of power may leave such

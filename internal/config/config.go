@@ -208,8 +208,8 @@ func clean(environ []string) []string {
 type variable string
 
 // transform returns the key of a variable. The delimiter joins its parts, and overlay splits them
-// again. An empty variable is as good as none: templates leave such, and a default instead of what
-// the file says would be another database.
+// again. An empty variable is as good as none: templates leave such. A default instead of what the
+// file says would be another database.
 func transform(variables map[string]string, name, value string) (string, any) {
 	if value == "" {
 		return "", nil

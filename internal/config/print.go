@@ -106,8 +106,8 @@ func (p printer) value(v reflect.Value) (*yaml.Node, error) {
 	return node, nil
 }
 
-// addressSecrets are the parts of a URL that may be secret: the password of its user, and parameters
-// with such names.
+// addressSecrets are the parts of a URL that may be secret: the password of its user, and
+// parameters with such names.
 var addressSecrets = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://[^/?#:@\s]*:)([^/?#\s]+)(@)` +
 	`|([?&](?i:[^=&#\s]*(?:pass|secret|key|token|sig|code|credential)[^=&#\s]*)=)([^&#\s]+)`)
 
