@@ -139,11 +139,20 @@ func (e *endpoint) try(ctx context.Context, r request, body io.Reader) (*http.Re
 	if err != nil {
 		return nil, e.unreachable(ctx, err)
 	}
+	if resp.Request != nil && resp.Request.Method != r.method {
+		return nil, errors.Join(resp.Body.Close(), movedError(resp.Request.URL))
+	}
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, problem(resp)
+}
+
+// movedError is for a redirection, such as to https, that turned the request into a GET. Its
+// answer says nothing about what was asked for.
+func movedError(to *url.URL) error {
+	return forebay.Errorf(forebay.CodeUnavailable, "nothing was done: the address leads to %s; use that address", to.Scheme+"://"+to.Host)
 }
 
 // unreachable returns the error of a connection that could not be made or broke.

@@ -43,7 +43,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		timeout, cancel := context.WithTimeout(requests, max(time.Second, s.options.ShutdownTimeout))
+		timeout, cancel := context.WithTimeout(requests, s.options.ShutdownTimeout+answerTime)
 		defer cancel()
 		stopped <- errors.Join(server.Shutdown(timeout), waiting.AwaitUpgraded(timeout))
 	}()
@@ -66,6 +66,10 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	}
 	return nil
 }
+
+// answerTime is how long those have to be answered whose calls a stop has cut off. Their clients
+// are to hear that, and not of a broken connection.
+const answerTime = 5 * time.Second
 
 // cutOffTime bounds how long connections may take to end that speak another protocol than HTTP.
 // They hang up after [transfer.DrainTimeout], and then their calls are cancelled.

@@ -126,3 +126,25 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 	second.Stop(t)
 	until(t, "two after one has stopped", api.Processes, func(list []forebay.Process) bool { return len(list) == 2 })
 }
+
+// A server whose port is taken is not listed with those that run.
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	database := dbtest.Postgres(t)
+	first := servertest.Start(t, server.Options{Database: database})
+	address := first.Addr(t.Context()).String()
+	second, err := server.New(server.Options{Database: database, Listen: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Run(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
+		t.Errorf("error %v", err)
+	}
+	api, err := client.New(client.Options{BaseURL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := api.Processes(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("processes %+v, %v", list, err)
+	}
+}

@@ -294,6 +294,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	began := false
+	defer func() {
+		if !began { // others would see a process that runs
+			s.live.Processes.Leave(context.WithoutCancel(ctx))
+		}
+	}()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
@@ -327,6 +333,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			serveErr = s.serveHTTP(ctx, listener)
 		})
 	}
+	began = true
 	close(s.ready)
 	if !bus.none() {
 		running.Go(func() {

@@ -286,13 +286,29 @@ func TestBatchOutputOfAnotherFile(t *testing.T) {
 	if string(before) != string(after) {
 		t.Error("the foreign output was changed")
 	}
-	if err := os.WriteFile(out, []byte("my notes\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{"my notes\n", "my notes", `{"task":"chat","input":"x"}`} {
+		if err := os.WriteFile(out, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := (commandLine{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != command.ExitConflict {
+			t.Errorf("a file that is no output: %+v", got)
+		}
+		if left, _ := os.ReadFile(out); string(left) != text {
+			t.Errorf("the file now holds %q", left)
+		}
 	}
-	if got := (commandLine{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != command.ExitConflict {
-		t.Errorf("a file that is no output: %+v", got)
-	}
-	if left, _ := os.ReadFile(out); string(left) != "my notes\n" {
-		t.Errorf("the file now holds %q", left)
+}
+
+// A crash leaves the beginning of a result, and a loss of power may leave zeros.
+func TestBatchOutputThatWasCutOff(t *testing.T) {
+	file, out := batchFileOf(t, 1)
+	_, url := newFakeServer(t)
+	for _, text := range []string{"", "{", `{"line":1,"batch":"a`, `{"li` + "\x00\x00", "\x00"} {
+		if err := os.WriteFile(out, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := (commandLine{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != command.ExitOK {
+			t.Errorf("after %q: %+v", text, got)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/forebayhq/forebay"
@@ -218,10 +219,10 @@ func (r *resultsFile) load(lines map[int]bool) error {
 	in := bufio.NewReaderSize(r.File, 64<<10)
 	for number := 1; ; number++ {
 		line, err := readLine(in)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && beginsResult(line) {
 			break
 		}
-		if errors.Is(err, bufio.ErrTooLong) {
+		if errors.Is(err, bufio.ErrTooLong) || errors.Is(err, io.EOF) {
 			return foreign(number, "is no result of a batch")
 		}
 		if err != nil {
@@ -244,6 +245,14 @@ func (r *resultsFile) load(lines map[int]bool) error {
 	}
 	_, err := r.Seek(end, io.SeekStart)
 	return err
+}
+
+// beginsResult reports whether an incomplete line, or an empty one, can be what a crash has left
+// of a result. Any other text is of somebody else's file, which must not be cut.
+func beginsResult(line []byte) bool {
+	const first = `{"line":`
+	line = bytes.TrimRight(line, "\x00") // a loss of power may leave such
+	return bytes.HasPrefix(line, []byte(first)) || strings.HasPrefix(first, string(line))
 }
 
 // readLine reads a line with its line feed. It returns io.EOF for a line without one.

@@ -208,8 +208,12 @@ func clean(environ []string) []string {
 type variable string
 
 // transform returns the key of a variable. The delimiter joins its parts, and overlay splits them
-// again.
+// again. An empty variable is as good as none: templates leave such. A default instead of what the
+// file says would be another database.
 func transform(variables map[string]string, name, value string) (string, any) {
+	if value == "" {
+		return "", nil
+	}
 	parts := strings.Split(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "__")
 	variables[strings.Join(parts, ".")] = name
 	return strings.Join(parts, delimiter), variable(value)
@@ -227,6 +231,7 @@ func overlay(from, into map[string]any) error {
 		at := into
 		parts := strings.Split(key, delimiter)
 		for _, part := range parts[:len(parts)-1] {
+			part = entry(at, part)
 			section, ok := at[part].(map[string]any)
 			if !ok && at[part] != nil {
 				return fmt.Errorf("%s: sets a part of %s, which is not a section", envName(parts), part)
@@ -237,9 +242,27 @@ func overlay(from, into map[string]any) error {
 			}
 			at = section
 		}
-		at[parts[len(parts)-1]] = from[key]
+		at[entry(at, parts[len(parts)-1])] = from[key]
 	}
 	return nil
+}
+
+// entry returns the key of a section that a part of a variable's name means. Names in a file may
+// have capitals, and those of variables have nothing else. A new key is in small letters.
+func entry(section map[string]any, part string) string {
+	if _, ok := section[part]; ok {
+		return part
+	}
+	found := part
+	for key := range section {
+		if strings.EqualFold(key, part) {
+			if found != part {
+				return part // it could be either
+			}
+			found = key
+		}
+	}
+	return found
 }
 
 func envName(parts []string) string { return envPrefix + strings.ToUpper(strings.Join(parts, "__")) }

@@ -321,6 +321,58 @@ tasks:
 	}
 }
 
+// Only the secret parts of addresses are masked, and nothing of other texts.
+func TestPrintMasksSecretsInAddresses(t *testing.T) {
+	for address, want := range map[string]string{
+		"postgres://u:p@ss:w0rd@db:5432/x?sslmode=require&password=p2": "postgres://u:***@db:5432/x?sslmode=require&password=***",
+		"postgres://u@db/x?pool=3":                                     "postgres://u@db/x?pool=3",
+		"postgres:///x?host=/run&sslpassword=p":                        "postgres:///x?host=/run&sslpassword=***",
+		"https://f.example.com/api/score?code=c%2Fd==&v=1":             "https://f.example.com/api/score?code=***&v=1",
+		"s3://bucket?region=eu-west-1&prefix=a/":                       "s3://bucket?region=eu-west-1&prefix=a/",
+		"sqlite:forebay.db":                                            "sqlite:forebay.db",
+		"Is https://u:p@h/?key=k an address? Say why: a@b.c.":          "Is https://u:p@h/?key=k an address? Say why: a@b.c.",
+	} {
+		got, err := Print(server.Options{Database: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if printed, err := parseYAML(got); err != nil || printed["database"] != want {
+			t.Errorf("printed %q, %v; want %q", got, err, want)
+		}
+		kept, err := write(server.Options{Database: address}, forebay.Secret.Reveal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := parseYAML(kept); err != nil || same["database"] != address {
+			t.Errorf("kept %q, %v; want %q", kept, err, address)
+		}
+	}
+}
+
+// An empty variable, as of a template, is none. One that names an entry of the file changes that
+// entry, although its own letters are upper case.
+func TestVariablesOverEntriesOfTheFile(t *testing.T) {
+	got, err := Load(Source{
+		File: writeFile(t, "database: postgres://db/x\nlimits: {max_input_bytes: 5000}\ntenants: {Acme: {weight: 2}, b: {weight: 3}}\n"),
+		Environ: []string{"FOREBAY_DATABASE=", "FOREBAY_LIMITS__MAX_INPUT_BYTES=", "FOREBAY_TENANTS__ACME__CONCURRENCY=5",
+			"FOREBAY_TENANTS__C__CONCURRENCY=6"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := got.Options; o.Database != "postgres://db/x" || o.Limits.MaxInputBytes != 5000 {
+		t.Errorf("database %q, max_input_bytes %d", o.Database, o.Limits.MaxInputBytes)
+	}
+	want := map[string]server.Tenant{"Acme": {Weight: 2, Concurrency: 5}, "b": {Weight: 3}, "c": {Concurrency: 6}}
+	if !reflect.DeepEqual(got.Options.Tenants, want) {
+		t.Errorf("tenants %+v, want %+v", got.Options.Tenants, want)
+	}
+	_, err = Load(Source{File: writeFile(t, "tenants: {Acme: {weight: 2}}"), Environ: []string{"FOREBAY_TENANTS__ACME__CONCURRENCY=many"}})
+	if err == nil || !strings.Contains(err.Error(), "FOREBAY_TENANTS__ACME__CONCURRENCY") {
+		t.Errorf("error %v does not name the variable", err)
+	}
+}
+
 func TestPickUp(t *testing.T) {
 	for _, c := range []struct {
 		name    string

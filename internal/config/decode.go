@@ -32,7 +32,7 @@ func (d *decoder) decode(into any, tree map[string]any) {
 
 func (d *decoder) bad(key, format string, args ...any) {
 	where := key
-	if name, ok := d.variables[key]; ok {
+	if name, ok := d.variables[strings.ToLower(key)]; ok {
 		where = name
 	}
 	d.problems = append(d.problems, where+": "+fmt.Sprintf(format, args...))

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -92,7 +94,7 @@ func (p printer) value(v reflect.Value) (*yaml.Node, error) {
 		}
 		return node, nil
 	case reflect.String:
-		return text(v.String()), nil
+		return text(p.address(v.String())), nil
 	case reflect.Float64:
 		// The encoder would write 1e+06, which the parser reads as text.
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: strconv.FormatFloat(v.Float(), 'f', -1, 64)}, nil
@@ -102,6 +104,22 @@ func (p printer) value(v reflect.Value) (*yaml.Node, error) {
 		return nil, err
 	}
 	return node, nil
+}
+
+// addressSecrets are the parts of a URL that may be secret: the password of its user, and
+// parameters with such names.
+var addressSecrets = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://[^/?#:@\s]*:)([^/?#\s]+)(@)` +
+	`|([?&](?i:[^=&#\s]*(?:pass|secret|key|token|sig|code|credential)[^=&#\s]*)=)([^&#\s]+)`)
+
+// address shows the secrets in a text that is a URL as other secrets are shown.
+func (p printer) address(s string) string {
+	if u, err := url.Parse(s); err != nil || u.Host == "" && u.RawQuery == "" {
+		return s
+	}
+	return addressSecrets.ReplaceAllStringFunc(s, func(part string) string {
+		m := addressSecrets.FindStringSubmatch(part)
+		return m[1] + p.show(forebay.Secret(m[2])) + m[3] + m[4] + p.show(forebay.Secret(m[5]))
+	})
 }
 
 func names(v reflect.Value) map[string]bool {

@@ -140,6 +140,14 @@ func (s *Service) Run(stopping, left context.Context) {
 			s.Logger.Debug("cannot tell other processes of this one; trying again", slog.Any("error", err))
 		}
 	}
+	s.Leave(ctx)
+}
+
+// Leave removes the row of this process. Run does so itself.
+func (s *Service) Leave(ctx context.Context) {
+	if s.no == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := db.Transact(ctx, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
