@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -65,6 +66,7 @@ type Dispatcher struct {
 	lanes    []*lane
 	settling context.Context // for settlements: a stop does not end it
 	deltas   *deltas.Hub
+	unstored atomic.Int64 // bytes of large results that are not on disk yet
 }
 
 // New makes a dispatcher for the configured queues of the worker.
