@@ -131,7 +131,7 @@ func (s *Store) StreamBuffer() int64 {
 }
 
 // Get opens a payload and tells its size in bytes. The caller closes it. A missing one is
-// CodeNotFound.
+// CodeNotFound. Storage that is not there, or does not answer, is CodeUnavailable.
 func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, int64, error) {
 	if err := checkKey(key); err != nil {
 		return nil, 0, err

@@ -16,7 +16,8 @@
 // so the backlog drains at full speed afterwards.
 //
 // A place in a pool is free again as soon as its call is over; the outcome reaches the disk while
-// the next call runs. Some jobs cannot be called right now: a deployment is paused, no process
+// the next call runs. Large results keep their places once 64 MiB of them wait for blob storage.
+// Some jobs cannot be called right now: a deployment is paused, no process
 // here knows the task, or the input cannot be read. They go back uncharged. A lane that meets
 // nothing else pauses for a second.
 package dispatch
