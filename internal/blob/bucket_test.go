@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -141,5 +142,37 @@ func TestSilentStorage(t *testing.T) {
 			defer cancel()
 			wantCode(t, use(ctx, s), forebay.CodeUnavailable)
 		})
+	}
+}
+
+// stubborn is storage that does not remove some of its objects.
+type stubborn struct {
+	backend
+	keeps string
+	tried int
+}
+
+func (s *stubborn) remove(ctx context.Context, key string) error {
+	if s.tried++; strings.Contains(key, s.keeps) {
+		return errors.New("it is held")
+	}
+	return s.backend.remove(ctx, key)
+}
+
+// An orphan that cannot be removed, as one under a legal hold, keeps no other. Storage that
+// removes nothing is left alone soon.
+func TestSweepPassesWhatCannotBeRemoved(t *testing.T) {
+	for keeps, want := range map[string]int{"job_1/": 29, "job_": 0} {
+		s := open(t, "mem://")
+		for i := range 30 {
+			put(t, s, Key(1, fmt.Sprint("job_", i), "input"), "x")
+		}
+		held := &stubborn{backend: s.backend, keeps: keeps}
+		s.backend = held
+		removed, err := s.Sweep(t.Context(), time.Now().Add(time.Hour), func([]string) (map[string]bool, error) { return nil, nil })
+		wantCode(t, err, forebay.CodeUnavailable)
+		if removed != want || held.tried != max(want+1, maxFailures) {
+			t.Errorf("%d removed by %d tries, want %d", removed, held.tried, want)
+		}
 	}
 }
