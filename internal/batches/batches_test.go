@@ -1,6 +1,7 @@
 package batches
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,6 +69,34 @@ func TestLifeOfABatch(t *testing.T) {
 		r.must(r.files.Purge(r.Context()))
 		if _, err := r.st.Files.Used(r.Context(), file); !errors.Is(err, forebay.ErrNotFound) {
 			r.Errorf("the input is still there: %v", err)
+		}
+	})
+}
+
+// A result that storage has lost fails its line, and not the batch.
+func TestAResultIsGone(t *testing.T) {
+	onClocks(t, func(r *running) {
+		id := r.create(r.upload(2), "24h").ID
+		r.work()
+		list := r.claim(2)
+		large := json.RawMessage(`{"status_code":200,"body":"` + strings.Repeat("x", forebay.InlineBytes) + `"}`)
+		_, err := r.worker.Finish(r.Context(), list[0], forebay.TaskResult{Output: large}, nil)
+		r.must(err)
+		removed, err := r.Blobs.Sweep(r.Context(), time.Now().AddDate(1000, 0, 0), func(keys []string) (map[string]bool, error) {
+			kept := map[string]bool{}
+			for _, key := range keys {
+				kept[key] = !strings.Contains(key, "/result-")
+			}
+			return kept, nil
+		})
+		if err != nil || removed != 1 {
+			r.Fatal(removed, err)
+		}
+		r.answer(list[1:])
+		r.work()
+		b := r.read(id)
+		if answers, failed := r.output(b.OutputFile), r.output(b.ErrorFile); len(answers) != 1 || len(failed) != 1 || !strings.Contains(failed[0], "the result is gone") {
+			r.Errorf("%s with answers %q and errors %q", b.State, answers, failed)
 		}
 	})
 }

@@ -226,7 +226,9 @@ func (w *writing) row(ctx context.Context, row *endedRow) error {
 		return w.notRun(row.customID, id)
 	case row.blob != "":
 		result, err := w.Blobs.ReadAll(ctx, row.blob, maxResult)
-		if err != nil {
+		if forebay.CodeOf(err) == forebay.CodeNotFound { // the other lines have theirs
+			row.outcome, row.message = outcomeError, "the result is gone from storage"
+		} else if err != nil {
 			return err
 		}
 		row.result = result

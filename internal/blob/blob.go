@@ -131,7 +131,7 @@ func (s *Store) StreamBuffer() int64 {
 }
 
 // Get opens a payload and tells its size in bytes. The caller closes it. A missing one is
-// CodeNotFound.
+// CodeNotFound. Storage that is not there, or does not answer, is CodeUnavailable.
 func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, int64, error) {
 	if err := checkKey(key); err != nil {
 		return nil, 0, err
@@ -202,12 +202,19 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // sweepPage is how many keys Sweep asks about at once.
 const sweepPage = 500
 
+// maxFailures is how many payloads in a row cannot be removed when Sweep holds the storage to
+// blame.
+const maxFailures = 8
+
 // Sweep removes payloads last written before olderThan that nothing refers to. keep gets a page of
 // keys and returns those that must stay; an error of keep ends the sweep with nothing of that page
-// removed. olderThan must lie further back than the longest time between an upload and the commit
-// of its transaction. What Forebay did not write is never touched.
+// removed. One that cannot be removed keeps no other: its error comes last. olderThan must lie
+// further back than the longest time between an upload and the commit of its transaction. What
+// Forebay did not write is never touched.
 func (s *Store) Sweep(ctx context.Context, olderThan time.Time, keep func(keys []string) (map[string]bool, error)) (removed int, err error) {
 	page := make([]string, 0, sweepPage)
+	var failed error
+	inRow := 0
 	sweep := func() error {
 		if len(page) == 0 {
 			return nil
@@ -221,8 +228,13 @@ func (s *Store) Sweep(ctx context.Context, olderThan time.Time, keep func(keys [
 				continue
 			}
 			if err := s.backend.remove(ctx, key); err != nil {
-				return coded(ctx, "delete orphan payload", err)
+				failed = coded(ctx, "delete orphan payload", err)
+				if inRow++; inRow == maxFailures || ctx.Err() != nil {
+					return failed
+				}
+				continue
 			}
+			inRow = 0
 			removed++
 		}
 		page = make([]string, 0, sweepPage) // keep may hold on to the old one
@@ -242,7 +254,10 @@ func (s *Store) Sweep(ctx context.Context, olderThan time.Time, keep func(keys [
 	if err != nil {
 		return removed, coded(ctx, "list payloads", err)
 	}
-	return removed, sweep()
+	if err := sweep(); err != nil {
+		return removed, err
+	}
+	return removed, failed
 }
 
 // Check writes, reads and deletes a small payload, and returns why that fails.

@@ -10,9 +10,6 @@ import (
 	"os"
 	"strings"
 
-	gcblob "gocloud.dev/blob"
-	"gocloud.dev/gcerrors"
-
 	"github.com/forebayhq/forebay"
 )
 
@@ -20,7 +17,7 @@ import (
 // file:///folder, with gocloud.dev's parameters. Links in a folder cannot lead outside it.
 type Source struct {
 	root   *os.Root
-	bucket *gcblob.Bucket
+	bucket *bucket
 }
 
 // OpenSource opens a source. No request is made.
@@ -45,7 +42,7 @@ func OpenSource(ctx context.Context, address string) (*Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Source{bucket: b.Bucket}, nil
+		return &Source{bucket: b}, nil
 	}
 	return nil, forebay.Invalid("url", "has the scheme %.20q; known are file, s3 and azblob", u.Scheme)
 }
@@ -53,7 +50,7 @@ func OpenSource(ctx context.Context, address string) (*Source, error) {
 // Open opens an object. contentType is "" if unknown. The caller closes r.
 func (s *Source) Open(ctx context.Context, key string) (r io.ReadCloser, contentType string, err error) {
 	r, contentType, err = s.open(ctx, key)
-	if errors.Is(err, fs.ErrNotExist) || gcerrors.Code(err) == gcerrors.NotFound {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", forebay.Errorf(forebay.CodeNotFound, "there is no such object in the storage").Caused(err)
 	}
 	if err != nil {
@@ -64,11 +61,13 @@ func (s *Source) Open(ctx context.Context, key string) (r io.ReadCloser, content
 
 func (s *Source) open(ctx context.Context, key string) (io.ReadCloser, string, error) {
 	if s.root == nil {
+		ctx, watch := s.bucket.watch(ctx)
 		r, err := s.bucket.NewReader(ctx, key, nil)
+		content, err := opened(r, err, watch)
 		if err != nil {
 			return nil, "", err
 		}
-		return r, strings.TrimSuffix(r.ContentType(), "application/octet-stream"), nil
+		return content, strings.TrimSuffix(r.ContentType(), "application/octet-stream"), nil
 	}
 	f, _, err := openRegular(s.root, key)
 	if err != nil { // also of a link that leads outside
@@ -82,5 +81,5 @@ func (s *Source) Close() error {
 	if s.root != nil {
 		return s.root.Close()
 	}
-	return s.bucket.Close()
+	return s.bucket.close()
 }

@@ -20,10 +20,14 @@ import (
 // know it.
 const unknownTaskDelay = 15 * time.Second
 
+// maxUnstored is how many bytes of large results may wait for blob storage while the next calls
+// run. The calls of more keep their places, so that storage that fails does not fill the memory.
+const maxUnstored = 64 << 20
+
 // carryOut runs one delivery up to its settlement and returns how the call went, or errNotCalled,
 // or errRefused.
 // It always settles, unless the lock is lost. It calls called when the call is over: the next call
-// need not wait until the outcome is on disk.
+// need not wait until the outcome is on disk, unless too many do.
 func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called func()) error {
 	task, known := d.worker.Task(job.Task)
 	if !known {
@@ -52,7 +56,14 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	result, err := d.call(admitted, task, job)
 	callOver()
 	job.Called(err)
-	called()
+	if large := int64(len(result.Output)); large <= forebay.InlineBytes {
+		called()
+	} else {
+		if d.unstored.Add(large) <= maxUnstored {
+			called()
+		}
+		defer d.unstored.Add(-large)
+	}
 	d.conclude(ctx, work, job, result, err)
 	var failure *forebay.TaskError
 	switch {

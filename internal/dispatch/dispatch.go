@@ -16,7 +16,8 @@
 // so the backlog drains at full speed afterwards.
 //
 // A place in a pool is free again as soon as its call is over; the outcome reaches the disk while
-// the next call runs. Some jobs cannot be called right now: a deployment is paused, no process
+// the next call runs. Large results keep their places once 64 MiB of them wait for blob storage.
+// Some jobs cannot be called right now: a deployment is paused, no process
 // here knows the task, or the input cannot be read. They go back uncharged. A lane that meets
 // nothing else pauses for a second.
 package dispatch
@@ -27,6 +28,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -65,6 +67,7 @@ type Dispatcher struct {
 	lanes    []*lane
 	settling context.Context // for settlements: a stop does not end it
 	deltas   *deltas.Hub
+	unstored atomic.Int64 // bytes of large results that are not on disk yet
 }
 
 // New makes a dispatcher for the configured queues of the worker.

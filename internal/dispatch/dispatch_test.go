@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +151,32 @@ func TestTasksClaimMemory(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// While blob storage fails, calls go on only until too much waits for it: results wait in memory.
+func TestLargeResultsThatWaitForStorageAreBounded(t *testing.T) {
+	for waiting, want := range map[int64]int{0: 3, maxUnstored - forebay.InlineBytes: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			queue := defaults()
+			queue.Concurrency = 1
+			svc, _ := serve(t, queue, func(context.Context, forebay.TaskCall) (forebay.TaskResult, error) {
+				calls++
+				return forebay.TaskResult{Output: json.RawMessage(`"` + strings.Repeat("x", forebay.InlineBytes) + `"`)}, nil
+			}, func(d *Dispatcher) { d.unstored.Store(waiting) })
+			folders, err := filepath.Glob(filepath.Join(filepath.Dir(t.TempDir()), "*", "blobs"))
+			if err != nil || len(folders) != 1 || os.Remove(folders[0]) != nil {
+				t.Fatal(folders, err)
+			}
+			for range 3 {
+				submit(t, svc, nil)
+			}
+			wait(time.Minute)
+			if calls != want {
+				t.Errorf("%d calls, want %d", calls, want)
+			}
+		})
+	}
 }
 
 func TestFailuresRetryInTheRetryLaneAndThenDeadLetter(t *testing.T) {

@@ -42,6 +42,9 @@ var sharedTransport = &http.Transport{
 	TLSHandshakeTimeout:   10 * time.Second,
 	ExpectContinueTimeout: time.Second,
 	DisableCompression:    true, // compressors delay streamed events
+	// One connection of HTTP/2 serves all calls to a provider. If it has gone dead without a word,
+	// every call would fail until the kernel gives it up, in some fifteen minutes.
+	HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second},
 }
 
 // HTTPConfig is common to all providers over HTTP. The zero value is useful.

@@ -33,6 +33,14 @@ type Sender struct {
 	observe   func(Endpoint, Delivery, Outcome) // may be nil
 }
 
+// A connection of HTTP/2 serves all webhooks at a host. One that has gone dead without a word is
+// found out within a try. Else it would fail every try until the kernel gives it up, in some
+// fifteen minutes.
+const (
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
 // NewSender returns a sender with a pool of connections of its own.
 func NewSender(opts SenderOptions) *Sender {
 	s := &Sender{policy: opts.Policy, userAgent: cmp.Or(opts.UserAgent, "Forebay-Webhooks"), observe: opts.Observe}
@@ -48,6 +56,7 @@ func NewSender(opts SenderOptions) *Sender {
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxAnswerBytes,
 		DisableCompression:     true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	return s
 }
