@@ -26,6 +26,8 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 
 	"Receivers remove only so much":       testReceiversRemoveOnlySoMuch,
 	"Sessions without messages":           testSessionsWithoutMessagesArePassedOver,
+	"Many held messages of a session":     testManyHeldMessagesOfASession,
+	"Many held messages expire":           testManyHeldMessagesExpire,
 	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
 	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
 	"Idle topics with many subscriptions": testIdleTopicsWithManySubscriptions,

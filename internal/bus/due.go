@@ -36,7 +36,7 @@ FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.du
 // askNext returns the questions for when messages or queues are due next after a time; 0: never.
 // Whoever processes what is due by then notes when that is due again.
 func askNext(after int64, next *int64) (questions []driver.PipelineQuery) {
-	for _, sql := range []string{sqlLaterDueMessage, sqlLaterForget, sqlLaterDueQueue, sqlLaterIdleQueue, sqlForgetsMore} {
+	for _, sql := range []string{sqlLaterDueMessage, entity.SQLLaterForget, sqlLaterDueQueue, sqlLaterIdleQueue, entity.SQLForgetsMore} {
 		questions = append(questions, driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(after) }, OnRow: func(r driver.Row) {
 			if at := r.Int(0); *next == 0 || at < *next {
 				*next = at
@@ -99,7 +99,7 @@ func (t *dueTx) process() (next int64, err error) {
 			return 0, err
 		}
 	}
-	if err := t.forgetMessageIDs(); err != nil {
+	if err := entity.ForgetMessageIDs(t.Conn, t.Now); err != nil {
 		return 0, err
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false

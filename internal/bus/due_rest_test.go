@@ -62,7 +62,7 @@ func testMoreMessagesAreDueThanFit(t *testing.T, s *stores, c *clock) {
 }
 
 func testMoreIDsAreForgottenThanFit(t *testing.T, s *stores, c *clock) {
-	sendMany(t, s, putQueue(t, s, MessageQueue{DuplicateWindow: time.Minute}), 2*forgetBatch+3, func(*MessageContent) {})
+	sendMany(t, s, putQueue(t, s, MessageQueue{DuplicateWindow: time.Minute}), 2*entity.ForgetBatch+3, func(*MessageContent) {})
 	c.pass(75 * time.Second)
 	c.wantNone(s, "message ids", "SELECT count(*) FROM message_ids WHERE forget_at <= ?")
 }

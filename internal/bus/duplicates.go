@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
@@ -17,14 +18,14 @@ func (t *arrivalTx) remember(q MessageQueue, id string, seq int64) (first int64,
 			return known.seq, nil
 		}
 		*known = seenID{seq, until}
-		t.DueBy(forgetTime(until))
+		t.DueBy(entity.ForgetTime(until))
 		return seq, t.Prep(sqlRemember).Int(q.No).Text(id).Int(seq).Int(until).Exec()
 	}
 	isFirst, err := t.Prep(`INSERT INTO message_ids (queue, id, seq, forget_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, forget_at = excluded.forget_at WHERE message_ids.forget_at <= ?5 RETURNING seq`).
 		Int(q.No).Text(id).Int(seq).Int(until).Int(t.Now).One(func(driver.Row) {})
 	if err != nil || isFirst {
-		t.DueBy(forgetTime(until))
+		t.DueBy(entity.ForgetTime(until))
 		return seq, err
 	}
 	_, err = t.Prep("SELECT seq FROM message_ids WHERE queue = ? AND id = ?").Int(q.No).Text(id).One(func(r driver.Row) { first = r.Int(0) })
@@ -64,22 +65,4 @@ func (t *arrivalTx) seen(queue int64, id string) (*seenID, error) {
 	}
 	t.ids[name] = &read
 	return &read, nil
-}
-
-// forgetEvery rounds up the time at which ids are forgotten, so that many go at once.
-const forgetEvery = 10_000 // milliseconds
-
-func forgetTime(at int64) int64 { return (at/forgetEvery + 1) * forgetEvery }
-
-const (
-	forgetBatch    = 1000
-	sqlLaterForget = "SELECT (forget_at / 10000 + 1) * 10000 FROM message_ids WHERE forget_at > ? ORDER BY forget_at LIMIT 1"
-	// sqlForgetsMore is about what a batch leaves of those that are to be forgotten.
-	sqlForgetsMore = "SELECT forget_at FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT 1 OFFSET 1000"
-)
-
-// forgetMessageIDs deletes ids whose window has passed.
-func (t *dueTx) forgetMessageIDs() error {
-	return t.Prep(`DELETE FROM message_ids WHERE (queue, id) IN
-(SELECT queue, id FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT ? + 0)`).Int(t.Now).Int(forgetBatch).Exec()
 }

@@ -161,7 +161,7 @@ func testMessageIDsAreForgotten(t *testing.T, s *stores, c *clock) {
 	if c := s.counts(t, q); c.Active != 2 {
 		t.Errorf("%+v", c)
 	}
-	c.pass(time.Minute + forgetEvery*time.Millisecond)
+	c.pass(time.Minute + entity.ForgetEvery*time.Millisecond)
 	known, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return t.any("SELECT 1 FROM message_ids") })
 	if err != nil || known {
 		t.Errorf("ids are still known (%v)", err)

@@ -10,33 +10,13 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// sessionContents says what messages a session has.
-type sessionContents struct {
-	held     bool // messages that a receiver has, or had when its lock ended
-	active   bool // messages to receive, held ones too
-	deferred bool
-}
-
-// sqlSessionContents are the columns of sessionContents, of sessions s. ?1 is the main subqueue,
-// ?2 that of deferred messages.
-const sqlSessionContents = `
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904)
-    OR EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END`
-
-// prepare begins a statement with sqlSessionContents.
+// prepare begins a statement with entity.SQLSessionContents.
 func (t *sessionTx) prepare(sql string, q MessageQueue) driver.Statement {
 	subqueue := q.Subqueue(false)
 	return t.Prep(sql).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
 }
 
-// readContents reads the columns of sqlSessionContents, which come first.
-func readContents(r driver.Row) sessionContents {
-	return sessionContents{held: r.Int(0) != 0, active: r.Int(1) != 0, deferred: r.Int(2) != 0}
-}
-
-const sqlNextSessions = "SELECT " + sqlSessionContents + `, s.no, s.id, s.state
+const sqlNextSessions = "SELECT " + entity.SQLSessionContents + `, s.no, s.id, s.state
 FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?3 AND (q.status >= 2 OR q.kind = 'deleting'))
 ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
 
@@ -45,6 +25,7 @@ type sessionTx struct {
 	*Tx
 	found map[int64][]foundSession // in a queue, for the receivers that wait for one
 	until map[int64]int64          // session → the end of its lock
+	freed int                      // messages that receivers held
 
 	known    map[messageName]*knownSession // not used where a statement is cheap
 	byNumber map[int64]*knownSession
@@ -60,7 +41,7 @@ func (t *sessionTx) lockEnds(no, at int64) {
 
 type foundSession struct {
 	Session
-	has sessionContents
+	has entity.SessionContents
 }
 
 // maxSessionsRead is how many sessions, with their states, one statement reads.
@@ -73,7 +54,7 @@ func (t *sessionTx) next(c *Receiver) (next foundSession, found bool, err error)
 	if len(ahead) == 0 {
 		waiting := min(len(t.W.Waiters[c.Subqueue]), maxSessionsRead)
 		err := t.prepare(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
-			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
+			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, entity.ReadContents(r)})
 			return nil
 		})
 		if err != nil || len(ahead) == 0 {
@@ -90,7 +71,7 @@ func (t *sessionTx) next(c *Receiver) (next foundSession, found bool, err error)
 // acceptNext locks the session that has waited longest for a receiver.
 func (t *sessionTx) acceptNext(c *Receiver) error {
 	q := c.Queue
-	for range dueBatch {
+	for passed := 0; passed < dueBatch && t.freed < maxFreed; passed++ {
 		s, found, err := t.next(c)
 		if err != nil || !found {
 			return err
@@ -98,7 +79,10 @@ func (t *sessionTx) acceptNext(c *Receiver) error {
 		if err := t.giveBackHeld(q, s.No, &s.has, 0); err != nil {
 			return err
 		}
-		if !s.has.active { // its messages have expired or were deleted
+		if s.has.Held { // it stays the first
+			break
+		}
+		if !s.has.Active { // its messages have expired or were deleted
 			if err := t.release(s.No, s.has); err != nil {
 				return err
 			}
@@ -124,15 +108,19 @@ func (t *sessionTx) lock(q MessageQueue, s *Session) error {
 }
 
 const (
+	// maxFreed is how many messages one transaction frees that a receiver held.
+	maxFreed = dueBatch
+
 	sqlHeldOfSession = `
-SELECT m.seq, m.subqueue, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.subqueue IN (?, ?) AND m.flow = ? AND m.visible_at = ?`
-	sqlContentsOfSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3"
+SELECT m.seq, m.subqueue, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.subqueue IN (?, ?) AND m.flow = ? AND m.visible_at = ? LIMIT ? + 0`
+	sqlContentsOfSession = "SELECT " + entity.SQLSessionContents + " FROM sessions s WHERE s.no = ?3"
 )
 
 // giveBackHeld unlocks the messages that the receiver of a session held. It takes so many
-// deliveries off their counts and updates has.
-func (t *sessionTx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
-	if !has.held {
+// deliveries off their counts and updates has. If some are still held, nobody may accept the
+// session yet.
+func (t *sessionTx) giveBackHeld(q MessageQueue, no int64, has *entity.SessionContents, deliveries int) error {
+	if !has.Held {
 		return nil
 	}
 	var held heldMessages
@@ -145,18 +133,19 @@ func (t *sessionTx) giveBackHeld(q MessageQueue, no int64, has *sessionContents,
 // heldMessages are what the receiver of a session holds.
 type heldMessages []HeldMessage
 
-// of reads what is held in that session of the queue.
+// of reads what is held in that session of the queue, up to maxFreed messages.
 func (h *heldMessages) of(q MessageQueue, no int64) driver.PipelineQuery {
 	flow, subqueue := firstSessionFlow+no, q.Subqueue(false)
 	return driver.PipelineQuery{SQL: sqlHeldOfSession, Bind: func(st driver.Statement) driver.Statement {
-		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(flow).Int(sessionHeld)
+		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(flow).Int(sessionHeld).Int(maxFreed)
 	}, OnRow: func(r driver.Row) {
 		*h = append(*h, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), flow: flow})
 	}}
 }
 
-func (t *sessionTx) giveBack(held heldMessages, q MessageQueue, no int64, has *sessionContents, deliveries int) error {
-	has.held = false
+func (t *sessionTx) giveBack(held heldMessages, q MessageQueue, no int64, has *entity.SessionContents, deliveries int) error {
+	has.Held = len(held) == maxFreed // there may be more
+	t.freed += len(held)
 	expired := false
 	for _, m := range held {
 		expired = expired || m.Expired(t.Now)
@@ -167,7 +156,7 @@ func (t *sessionTx) giveBack(held heldMessages, q MessageQueue, no int64, has *s
 	if !expired { // what was held counted as active, or deferred, before
 		return nil
 	}
-	_, err := t.prepare(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = readContents(r) })
+	_, err := t.prepare(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = entity.ReadContents(r) })
 	return err
 }
 
@@ -175,16 +164,16 @@ const sqlReleaseSession = "UPDATE sessions SET lock_token = NULL, locked_until =
 
 // release ends a session's lock, if there is one. A session without messages and state is
 // deleted.
-func (t *sessionTx) release(no int64, has sessionContents) error {
+func (t *sessionTx) release(no int64, has entity.SessionContents) error {
 	var visible int64                  // none
 	if s := t.byNumber[no]; s != nil { // a message may have come since the session was read
-		has.active = has.active || s.arrived
-		s.stored = has.active
+		has.Active = has.Active || s.arrived
+		s.stored = has.Active
 	}
-	if has.active {
+	if has.Active {
 		visible = t.Now
 	}
-	if err := t.Prep(sqlReleaseSession).IntOrNull(visible).Int(no).Exec(); err != nil || has.active || has.deferred {
+	if err := t.Prep(sqlReleaseSession).IntOrNull(visible).Int(no).Exec(); err != nil || has.Active || has.Deferred {
 		return err
 	}
 	return t.Prep("DELETE FROM sessions WHERE no = ? AND state IS NULL").Int(no).Exec()
@@ -193,11 +182,11 @@ func (t *sessionTx) release(no int64, has sessionContents) error {
 // sqlAcceptNew makes a session, which a message may have made meanwhile.
 const sqlAcceptNew = `INSERT INTO sessions (queue, id) VALUES (?, ?) ON CONFLICT (queue, id) DO UPDATE SET id = excluded.id RETURNING no`
 
-const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
+const sqlNamedSession = "SELECT " + entity.SQLSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
 
 // Accept locks the session of that id, whether it has messages or not. It returns
 // forebay.ErrSessionLocked while another receiver has it.
-func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Session, error) {
+func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (accepted Session, err error) {
 	subqueue := q.Subqueue(false)
 	// The messages that the last receiver held are not prefetched. Settlements prefetch some of
 	// them, but they run earlier in the transaction.
@@ -205,10 +194,10 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		return []driver.Prefetch{entity.Prefetch(q.No),
 			driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}
 	}}
-	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
-		session, has, locked := Session{ID: id}, sessionContents{}, false
+	accept := func(t *Tx) (Session, error) {
+		session, has, locked := Session{ID: id}, entity.SessionContents{}, false
 		found, err := t.sessions.prepare(sqlNamedSession, q).Int(q.No).Text(id).One(func(r driver.Row) {
-			has = readContents(r)
+			has = entity.ReadContents(r)
 			session.No, session.State, locked = r.Int(3), r.Blob(4), r.Int(5) > t.Now
 		})
 		if err != nil {
@@ -235,14 +224,18 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		} else { // the last receiver's messages, if its lock expired
 			err = t.sessions.giveBackHeld(q, session.No, &has, 0)
 		}
-		if err != nil {
+		if err != nil || has.Held {
 			return session, err
 		}
-		if err := t.used(q); err != nil {
-			return session, err
+		if err = t.used(q); err == nil {
+			err = t.sessions.lock(q, &session)
 		}
-		return session, t.sessions.lock(q, &session)
-	})
+		return session, err
+	}
+	for err == nil && accepted.Token == 0 {
+		accepted, err = db.TransactIn(ctx, Key, s.Writer, o, accept)
+	}
+	return accepted, err
 }
 
 // AcceptNext locks the session that has waited longest for a receiver. If there is none,

@@ -138,15 +138,19 @@ func (s SessionStore) Renew(ctx context.Context, q MessageQueue, l SessionLock) 
 	})
 }
 
-const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue + 0 = ?4 AND s.lock_token = ?5 AND s.locked_until > ?6"
+const sqlCloseSession = "SELECT " + entity.SQLSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue + 0 = ?4 AND s.lock_token = ?5 AND s.locked_until > ?6"
 
 // Close ends a session's lock. The messages that its receiver holds are free again, as if
 // never delivered.
-func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) error {
+func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) (err error) {
 	// After what settles its messages, some of which it gives back. sessionTx.release heeds messages
 	// that are sent to the session meanwhile.
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Touches: []driver.RowName{l.row()}}
-	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.sessions.close(q, l) })
+	for more := true; more && err == nil; {
+		held := l
+		l, err = db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (SessionLock, error) { return t.sessions.close(q, held) })
+		more = l.Token != 0
+	}
 	return err
 }
 
@@ -162,29 +166,36 @@ func (s SessionStore) Holder(ctx context.Context, q MessageQueue, id string) (l 
 	return l, found, err
 }
 
-func (t *sessionTx) close(q MessageQueue, l SessionLock) error {
-	var has sessionContents
+// close returns the lock to go on with if more was held than one transaction frees. It is a new
+// one, so that the receiver gets nothing in between, and nobody else does.
+func (t *sessionTx) close(q MessageQueue, l SessionLock) (rest SessionLock, err error) {
+	var has entity.SessionContents
 	var held heldMessages
 	locked, subqueue := false, q.Subqueue(false)
 	heldQuery := held.of(q, l.No)
-	heldQuery.Skip = func() bool { return !has.held }
-	err := t.RunPipeline([]driver.PipelineQuery{{SQL: sqlCloseSession, Bind: func(st driver.Statement) driver.Statement {
+	heldQuery.Skip = func() bool { return !has.Held }
+	err = t.RunPipeline([]driver.PipelineQuery{{SQL: sqlCloseSession, Bind: func(st driver.Statement) driver.Statement {
 		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now)
-	}, OnRow: func(r driver.Row) { locked, has = true, readContents(r) }}, heldQuery})
+	}, OnRow: func(r driver.Row) { locked, has = true, entity.ReadContents(r) }}, heldQuery})
+	if err == nil && !locked {
+		err = forebay.ErrSessionLockLost
+	}
+	if err == nil {
+		err = t.used(q)
+	}
+	if err == nil {
+		err = t.giveBack(held, q, l.No, &has, 1)
+	}
 	if err != nil {
-		return err
-	}
-	if !locked {
-		return forebay.ErrSessionLockLost
-	}
-	if err := t.used(q); err != nil {
-		return err
-	}
-	if err := t.giveBack(held, q, l.No, &has, 1); err != nil {
-		return err
+		return rest, err
 	}
 	t.wake(q.No, l.No)
-	return t.release(l.No, has)
+	if has.Held {
+		more := Session{SessionLock: l}
+		err = t.lock(q, &more)
+		return more.SessionLock, err
+	}
+	return rest, t.release(l.No, has)
 }
 
 // State returns what the receivers of a session last set, nil if nothing.

@@ -10,6 +10,9 @@
 // The eldest may exceed the tenant's share, up to seven eighths of the pool together with all
 // others. So tenants that each hold a part of a payload do not wait for each other.
 //
+// What waits is bounded as well, since it may be in memory already. A tenant may wait for seven
+// times as much as it leaves to others to wait for.
+//
 // # What claims memory
 //
 // Requests share limits.memory_bytes, and so do running jobs: their inputs, and the payloads
@@ -43,8 +46,9 @@ type Pool struct {
 	mu      sync.Mutex
 	free    int64
 	tenants map[string]*tenant
-	waiting int64         // bytes that claims wait for
-	freed   chan struct{} // closed and replaced when memory is released
+	waiting int64            // bytes that claims wait for
+	waits   map[string]int64 // those by tenant
+	freed   chan struct{}    // closed and replaced when memory is released
 }
 
 type tenant struct {
@@ -54,7 +58,7 @@ type tenant struct {
 
 // New returns a pool of that many bytes.
 func New(capacity int64) *Pool {
-	return &Pool{capacity: capacity, free: capacity, tenants: map[string]*tenant{}, freed: make(chan struct{})}
+	return &Pool{capacity: capacity, free: capacity, tenants: map[string]*tenant{}, waits: map[string]int64{}, freed: make(chan struct{})}
 }
 
 // Capacity returns the size of the pool in bytes.
@@ -74,7 +78,8 @@ type Claim struct {
 	most   int64 // that it may come to, as far as is known
 	held   int64
 	listed bool
-	grows  int // calls of Grow that wait
+	grows  int   // calls of Grow that wait
+	waits  int64 // what they wait for, where that is bounded
 }
 
 // Claim returns a claim that holds nothing yet.
@@ -136,12 +141,12 @@ func (c *Claim) grow(ctx context.Context, n int64, patience time.Duration) error
 	}
 	if patience > 0 {
 		// Waiting payloads may already be in memory, such as an answer that is to be written.
-		if p.waiting+n > p.capacity {
+		if !c.mayWait(n) {
 			c.unlist()
 			return ErrFull
 		}
-		p.waiting += n
-		defer func() { p.waiting -= n }()
+		c.addWaits(n)
+		defer c.addWaits(-n)
 	}
 	c.grows++
 	defer func() { c.grows-- }()
@@ -161,6 +166,23 @@ func (c *Claim) grow(ctx context.Context, n int64, patience time.Duration) error
 			c.unlist()
 			return err
 		}
+	}
+}
+
+// mayWait reports whether the claim may wait for n bytes. All may wait for as much as the pool
+// has. One tenant may have seven eighths of that, or a single claim, so that others may wait too.
+func (c *Claim) mayWait(n int64) bool {
+	p := c.pool
+	left, own := p.capacity-p.waiting-n, p.waits[c.tenant]
+	return left >= 0 && (own == 0 || own+n <= 7*left)
+}
+
+func (c *Claim) addWaits(n int64) {
+	p := c.pool
+	c.waits += n
+	p.waiting += n
+	if p.waits[c.tenant] += n; p.waits[c.tenant] == 0 {
+		delete(p.waits, c.tenant)
 	}
 }
 
@@ -219,6 +241,8 @@ func (c *Claim) Move(tenant string) {
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer c.addWaits(c.waits)
+	c.addWaits(-c.waits)
 	if !c.listed {
 		c.tenant = tenant
 		return

@@ -137,15 +137,51 @@ func TestWaitingIsBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		for range 2 {
-			waiting.Go(func() { _ = p.Claim("a").Grow(ctx, 30) })
+			waiting.Go(func() { _ = p.Claim("a").Grow(ctx, 28) })
 		}
 		synctest.Wait()
 		begun := time.Now()
-		if err := p.Claim("a").Grow(t.Context(), 30); !errors.Is(err, memory.ErrFull) || time.Since(begun) != 0 {
+		if err := p.Claim("a").Grow(t.Context(), 28); !errors.Is(err, memory.ErrFull) || time.Since(begun) != 0 {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		cancel()
 		waiting.Wait()
+	})
+}
+
+// One tenant's claims that wait, however many, let another's wait too.
+func TestTenantLetsOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New(64)
+		greedy, third := p.Claim("greedy"), p.Claim("third")
+		if !greedy.TryGrow(30) || !third.TryGrow(20) {
+			t.Fatalf("%d are held", p.Held())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		moved := p.Claim("")
+		all.Go(func() { _ = moved.Grow(ctx, 14) })
+		synctest.Wait()
+		for range 20 {
+			all.Go(func() { _ = p.Claim("greedy").Grow(ctx, 4) })
+		}
+		synctest.Wait()
+		moved.Move("greedy")
+		modest := make(chan error, 1)
+		go func() { modest <- p.Claim("modest").Grow(t.Context(), 8) }()
+		synctest.Wait()
+		if len(modest) > 0 {
+			t.Errorf("another tenant may not wait: %v", <-modest)
+		} else if third.Release(); <-modest != nil {
+			t.Error("after room was made there is none")
+		}
+		cancel()
+		all.Wait()
+		for _, tenant := range []string{"", "greedy"} { // neither waits any more
+			if err := p.Claim(tenant).Grow(ctx, 60); !errors.Is(err, context.Canceled) {
+				t.Errorf("%q may not wait for a large payload: %v", tenant, err)
+			}
+		}
 	})
 }
 

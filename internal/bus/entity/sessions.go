@@ -36,6 +36,26 @@ func (s Reader) ListSessions(ctx context.Context, q Queue, after string, limit i
 	return sessions, err
 }
 
+// SessionContents says what messages a session has.
+type SessionContents struct {
+	Held     bool // messages that a receiver has, or had when its lock ended
+	Active   bool // messages to receive, held ones too
+	Deferred bool
+}
+
+// SQLSessionContents are the columns of SessionContents, of sessions s. ?1 is the main subqueue,
+// ?2 that of deferred messages.
+const SQLSessionContents = `
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904)
+    OR EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END`
+
+// ReadContents reads the columns of SQLSessionContents, which come first.
+func ReadContents(r driver.Row) SessionContents {
+	return SessionContents{Held: r.Int(0) != 0, Active: r.Int(1) != 0, Deferred: r.Int(2) != 0}
+}
+
 const SQLHasSession = "SELECT no FROM sessions WHERE queue = ? AND id = ?"
 
 // CountNewSessions returns how many of these sessions a queue does not have. It asks for all at
