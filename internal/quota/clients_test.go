@@ -13,8 +13,8 @@ import (
 
 // workers is the client under test: processes that share nothing but the line of jobs and the
 // one state. It is stored and read now and then, as passOn says. What follows a failure is decided
-// by the code that decides it for a queue with the standard policy. Each process has a pool for the
-// main and one for the retry lane, and a budget of retries.
+// by the code that decides it for a queue with the standard policy. Each process has a pool for
+// the main and one for the retry lane, and a budget of retries.
 type workers struct {
 	s      *simulation
 	limits quota.Limits
@@ -85,8 +85,8 @@ type passOn struct{ times int }
 // takes a third of a simulation's time.
 const storedEach = 8
 
-// store has the next transaction go on with the state as it is stored, now and then. It returns its
-// size in bytes then, else 0.
+// store has the next transaction go on with the state as it is stored, now and then. It returns
+// its size in bytes then, else 0.
 func (p *passOn) store(s *quota.State) int {
 	if p.times++; p.times%storedEach != 0 {
 		return 0
