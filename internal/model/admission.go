@@ -99,7 +99,7 @@ func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {
 		switch {
 		case failure.Code == CodeParameterLearned:
 			return quota.Permanent
-		case failure.Code == CodeRequestExceedsQuota && !(requests && l.Requests.Limit > 0): // else a day's requests are used up
+		case failure.Code == CodeRequestExceedsQuota && (!requests || l.Requests.Limit <= 0): // else a day's requests are used up
 			return quota.Oversize
 		case failure.Code == CodeOverloaded:
 			return quota.Transient
