@@ -24,7 +24,7 @@ func (b sdkSessions) AcceptNext(ctx context.Context, q bus.MessageQueue, expecte
 	}
 	r, err := c.AcceptNextSessionForQueue(ctx, entity.NameOf(q.Name), nil)
 	var known *azservicebus.Error
-	if errors.As(err, &known) && known.Code == azservicebus.CodeTimeout || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &known) && known.Code == azservicebus.CodeTimeout || outOfTime(err) {
 		return nil, b.settled(context.WithoutCancel(ctx))
 	}
 	if err != nil {
