@@ -107,6 +107,7 @@ var mayImport = map[string][]string{
 	"internal/orchestrate/policy":      {"."},
 	"internal/orchestrate/statements":  {"internal/db/driver"},
 	"internal/orchestrate/workqueues":  {"internal/orchestrate/inbox"},
+	"internal/mutetest":                {},
 	"internal/panics":                  {},
 	"internal/payload":                 {".", "internal/blob", "internal/ids", "internal/memory"},
 	"internal/pgtest":                  {"internal/toolchain"},
