@@ -69,6 +69,7 @@ func NewAzure(c AzureConfig) (Provider, error) {
 		header["api-key"] = c.APIKey.Reveal()
 	}
 	p := &openAI{endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header), model: c.Deployment, responses: c.Responses}
+	p.knowThinking(c.HTTPConfig)
 	p.completionTokens.Store(true)
 	p.url = azureURLs(base, c.Deployment, c.APIVersion)
 	p.chatURL, p.embedURL = p.url(pathChat), p.url(pathEmbeddings)

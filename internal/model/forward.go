@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/forebayhq/forebay"
 )
 
@@ -30,9 +28,6 @@ const (
 	// pathMessages is of Anthropic's API.
 	pathMessages = "messages"
 )
-
-// littleEffort are efforts at which a model does not think for long, or not at all.
-var littleEffort = []string{"", "none", "minimal"}
 
 // ForwardPaths lists those of OpenAI's API.
 var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses, pathCompact}
@@ -200,21 +195,12 @@ func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, a
 	out := outgoing{url: p.url(req.Path), body: body, texts: f.texts, limits: f.resp.Limits.into(req.OnLimits), refused: f.refused}
 	if !req.Stream && req.Path != pathEmbeddings && req.Path != pathModerations {
 		out.patience = max(answerPatience, p.idle)
-	} else if req.Stream && asksToThink(req.Body) {
+	} else if req.Stream && p.mayThink(reasoningEffort(req.Body)) {
 		out.patience, out.thinks = max(answerPatience, p.idle), true
 	}
 	err := p.post(ctx, out, f.read)
+	p.hasThought(f.usage.reasoning)
 	return f.ended(ctx, p.model, need, err), err
-}
-
-// asksToThink reports whether a request names an effort of reasoning at which a model may write
-// nothing for minutes.
-func asksToThink(body []byte) bool {
-	asked := false
-	for _, effort := range gjson.GetManyBytes(body, "reasoning_effort", "reasoning.effort") {
-		asked = asked || !slices.Contains(littleEffort, effort.Str)
-	}
-	return asked
 }
 
 // ended is what is known of the answer once the call has ended. The name is that of the model that

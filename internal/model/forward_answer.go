@@ -38,7 +38,7 @@ type forwardAnswer struct {
 	finished map[int64]bool // by the choices seen
 }
 
-type forwardUsage struct{ input, output, cached int64 }
+type forwardUsage struct{ input, output, cached, reasoning int64 }
 
 func (u forwardUsage) tokens() forebay.TokenUsage {
 	return forebay.TokenUsage{InputTokens: u.input, OutputTokens: u.output}
@@ -399,12 +399,15 @@ func (f *forwardAnswer) addUsage(usage gjson.Result) {
 			u.input = max(total, 0)
 		}
 	default:
-		u.output = wholeOutput(u.input, u.output, total)
+		said := u.output
+		u.output = wholeOutput(u.input, said, total)
+		u.reasoning = u.output - said
 	}
 	if f.req.Path == pathMessages { // which counts what the cache has beside the rest
 		u = f.messagesUsage(usage)
 	} else {
 		u.cached = within(first("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"), u.input)
+		u.reasoning = max(u.reasoning, first("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"))
 	}
 	if u != (forwardUsage{}) {
 		f.usage = u

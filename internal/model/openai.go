@@ -58,6 +58,7 @@ func NewOpenAI(c OpenAIConfig) (Provider, error) {
 		url:      func(path string) string { return base + "/" + path },
 		model:    c.Model, responses: c.Responses,
 	}
+	p.knowThinking(c.HTTPConfig)
 	if u, err := url.Parse(base); err == nil {
 		p.completionTokens.Store(u.Hostname() == "api.openai.com")
 	}
@@ -81,6 +82,10 @@ type openAI struct {
 	// noStreamOptions says that the server does not know stream_options. Its usage is then
 	// estimated.
 	noStreamOptions atomic.Bool
+	// thinks says that the model thinks although a request does not ask for it.
+	thinks atomic.Bool
+	// mayLearnToWait says that no idle timeout was configured.
+	mayLearnToWait bool
 
 	learning      sync.Mutex
 	tokensLearned bool
@@ -147,14 +152,19 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw, onText: req.OnText, answers: max(req.Answers, 1)}
 	var limits RateLimits
 	out := outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}
-	out.thinks = slices.ContainsFunc(req.Extra, func(m Member) bool {
-		return m.Name == "reasoning_effort" && !slices.Contains(littleEffort, gjson.ParseBytes(m.Value).Str)
-	})
+	effort := ""
+	for _, m := range req.Extra {
+		if m.Name == "reasoning_effort" {
+			effort = gjson.ParseBytes(m.Value).Str
+		}
+	}
+	out.thinks = p.mayThink(effort)
 	if req.Whole || out.thinks {
 		out.patience = max(answerPatience, p.idle)
 	}
 	err = p.post(ctx, out, a.read)
 	resp := a.response(ctx, req, err == nil)
+	p.hasThought(parseUsage(a.usage).ReasoningTokens)
 	resp.Limits = limits
 	if err != nil {
 		return resp, p.learn(err, newName, body.StreamOptions != nil)

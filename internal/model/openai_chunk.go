@@ -119,6 +119,7 @@ type chatUsage struct {
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
 	CachedTokens     int64 `json:"-"` // tokens of the prompt
+	ReasoningTokens  int64 `json:"-"` // output that is not in the answer
 }
 
 // wholeOutput is an output with the reasoning that some servers leave out of it. They charge for
@@ -137,8 +138,10 @@ func (u chatUsage) tokens() forebay.TokenUsage {
 // parseUsage parses the usage that parseChunk found.
 func parseUsage(usage string) chatUsage {
 	u := chatUsage{PromptTokens: gjson.Get(usage, "prompt_tokens").Int(), CompletionTokens: gjson.Get(usage, "completion_tokens").Int()}
-	u.CompletionTokens = wholeOutput(u.PromptTokens, u.CompletionTokens, gjson.Get(usage, "total_tokens").Int())
+	said := u.CompletionTokens
+	u.CompletionTokens = wholeOutput(u.PromptTokens, said, gjson.Get(usage, "total_tokens").Int())
 	u.CachedTokens = within(gjson.Get(usage, "prompt_tokens_details.cached_tokens").Int(), u.PromptTokens)
+	u.ReasoningTokens = max(u.CompletionTokens-said, gjson.Get(usage, "completion_tokens_details.reasoning_tokens").Int())
 	return u
 }
 

@@ -79,3 +79,59 @@ func TestSilenceOfAModelThatThinks(t *testing.T) {
 		})
 	}
 }
+
+// A model that has thought, or is known to, may be silent without being asked to think. Only an
+// operator who sets an idle timeout ends that.
+func TestSilenceOfAModelKnownToThink(t *testing.T) {
+	answer := func(usage string) string {
+		return frames(chunkRole, chunkHello, chunkStop, `{"model":"m","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":9,`+usage+`}}`, "[DONE]")
+	}
+	thought, not := answer(`"completion_tokens_details":{"reasoning_tokens":8}`), answer(`"total_tokens":12,"completion_tokens_details":{"reasoning_tokens":0}`)
+	for name, test := range map[string]struct {
+		model, first string
+		config       HTTPConfig
+		thinks       bool
+	}{
+		"by its name":              {model: "gpt-5-pro", first: "", thinks: true},
+		"by its usage":             {model: "m", first: thought, thinks: true},
+		"by its total":             {model: "m", first: answer(`"total_tokens":300`), thinks: true},
+		"it did not think":         {model: "m", first: not},
+		"the operator knows":       {model: "gpt-5-pro", first: thought, config: HTTPConfig{IdleTimeout: time.Minute}},
+		"a chat model by its name": {model: "gpt-5-chat-latest", first: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, forward := range []bool{false, true} {
+				test.config.Transport = thinking{0, test.first}
+				made, err := NewOpenAI(OpenAIConfig{Endpoint: "http://127.0.0.1:1/v1", Model: test.model, HTTPConfig: test.config})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p := made.(*openAI); test.first != "" && !forward {
+					_, err = p.Chat(t.Context(), say("hi"))
+				} else if test.first != "" {
+					_, err = p.Forward(t.Context(), (&taken{}).request(pathChat, askStream))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p := made.(*openAI); p.mayThink("") != test.thinks || p.mayThink("none") || !p.mayThink("low") {
+					t.Errorf("forwarded %v: may think unasked: %v, asked not to: %v, asked: %v", forward, p.mayThink(""), p.mayThink("none"), p.mayThink("low"))
+				}
+			}
+		})
+	}
+}
+
+// The names of models that think in silence, as their providers write them.
+func TestNamesOfModelsThatThink(t *testing.T) {
+	for name, thinks := range map[string]bool{
+		"o1": true, "o3-mini": true, "o4-mini-2025-04-16": true, "gpt-5": true, "gpt-5.2": true, "gpt-5-mini": true,
+		"gpt-5-2025-08-07": true, "gpt-5.1-codex-max": true, "openai/gpt-5-pro": true, "gemini-2.5-pro": true, "models/gemini-3-pro-preview": true,
+		"gpt-4o": false, "gpt-4.1-mini": false, "gpt-5-chat-latest": false, "gpt-5.2-chat-latest": false, "gpt-3.5-turbo": false,
+		"gemini-2.0-flash": false, "omni": false, "o": false, "llama3.1": false, "chat": false, "gpt-50x": false,
+	} {
+		if thinkingModel.MatchString(name) != thinks {
+			t.Errorf("%s: want %v", name, thinks)
+		}
+	}
+}
