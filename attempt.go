@@ -65,10 +65,23 @@ type Usage struct {
 type Price struct {
 	Input  float64 `json:"input" koanf:"input"`
 	Output float64 `json:"output" koanf:"output"`
+	// CachedInput is that of input from the provider's cache. 0: it is that of other input.
+	CachedInput float64 `json:"cached_input,omitempty" koanf:"cached_input"`
 }
 
 // Cost returns the price of that many tokens.
 func (p Price) Cost(u TokenUsage) Money {
 	// Dollars per million tokens are nano-dollars per token times a thousand.
 	return Money(float64(u.InputTokens)*p.Input*1000 + float64(u.OutputTokens)*p.Output*1000 + 0.5)
+}
+
+// CostWithCache returns the price of that many tokens. So many tokens of the input came from the
+// provider's cache.
+func (p Price) CostWithCache(u TokenUsage, cachedTokens int64) Money {
+	if p.CachedInput == 0 {
+		return p.Cost(u)
+	}
+	cached := min(max(cachedTokens, 0), u.InputTokens)
+	u.InputTokens -= cached
+	return p.Cost(u) + Price{Input: p.CachedInput}.Cost(TokenUsage{InputTokens: cached})
 }

@@ -84,6 +84,28 @@ func TestCostOfTokens(t *testing.T) {
 	}
 }
 
+// Input from the provider's cache has its own price, if there is one.
+func TestCostOfCachedInput(t *testing.T) {
+	used := forebay.TokenUsage{InputTokens: 1_000_000, OutputTokens: 100_000}
+	priced := forebay.Price{Input: 2.5, Output: 10, CachedInput: 0.25}
+	for _, c := range []struct {
+		price  forebay.Price
+		cached int64
+		want   string
+	}{
+		{priced, 0, "3.5"},
+		{priced, 800_000, "1.7"},
+		{priced, 1_000_000, "1.25"},
+		{priced, 2_000_000, "1.25"},
+		{priced, -1, "3.5"},
+		{forebay.Price{Input: 2.5, Output: 10}, 800_000, "3.5"},
+	} {
+		if got := c.price.CostWithCache(used, c.cached).String(); got != c.want {
+			t.Errorf("%d cached at %+v cost %s, want %s", c.cached, c.price, got, c.want)
+		}
+	}
+}
+
 // Money survives a round trip through JSON: exactly up to two million dollars, and above that as
 // near as a float64 comes.
 func FuzzMoneyJSON(f *testing.F) {

@@ -155,6 +155,9 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.Concurrency < 0 || d.EmbeddingInputs < 0 || d.EmbeddingTokens < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
 			bad(at, "prices, quotas, limits and timeouts must not be negative")
 		}
+		if d.Price.CachedInput < 0 || d.Price.CachedInput > d.Price.Input {
+			bad(at+".price.cached_input", "is at least 0, and at most the price of other input")
+		}
 		switch {
 		case d.API == "":
 		case d.API != APIResponses:

@@ -43,7 +43,7 @@ func (a deploymentCommands) columns(d forebay.Deployment) []command.Field {
 		{"RPM USED", usedOf(d.Used.Requests, d.Limit.Requests)},
 		{"IN FLIGHT", usedOf(d.InFlight, int64(d.Concurrency))},
 		{"LEARNED SINCE", a.WhenPtr(d.LearnedSince)},
-		{"PRICE IN/OUT", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
+		{"PRICE IN/OUT", priceOf(d.Price)},
 	}
 }
 
@@ -63,8 +63,16 @@ func (a deploymentCommands) fields(d forebay.Deployment) []command.Field {
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},
 		{"output if not named", unnamedOutput(d.UnnamedOutputTokens)},
 		{"learned since", a.WhenPtr(d.LearnedSince)},
-		{"price in/out", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
+		{"price in/out", priceOf(d.Price)},
 	}
+}
+
+func priceOf(p forebay.Price) string {
+	text := fmt.Sprintf("$%g/$%g", p.Input, p.Output)
+	if p.CachedInput > 0 {
+		text += fmt.Sprintf(", cached $%g", p.CachedInput)
+	}
+	return text
 }
 
 func unnamedOutput(tokens int64) string {

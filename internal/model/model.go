@@ -150,3 +150,12 @@ type Deployment struct {
 	Concurrency           int // calls at once; 0: no limit
 	MaxOutputTokens       int // for requests without a limit; 0: the provider's own
 }
+
+// Charge puts down the use of a call in the result of its job, with its cost. d is nil if no
+// deployment was called.
+func (d *Deployment) Charge(result *forebay.TaskResult, usage forebay.TokenUsage, cachedTokens int64) {
+	result.Usage = usage
+	if d != nil {
+		result.Deployment, result.Cost = d.Name, d.Price.CostWithCache(usage, cachedTokens)
+	}
+}

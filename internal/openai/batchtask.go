@@ -72,10 +72,7 @@ func (t batchLine) run(ctx context.Context, call forebay.TaskCall) (result foreb
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	body, resp, deployment, err := t.call(ctx, call)
-	result.Usage = resp.Usage
-	if deployment != nil {
-		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
-	}
+	deployment.Charge(&result, resp.Usage, resp.CachedTokens)
 	var refused *bridge.Error
 	switch {
 	case err == nil:

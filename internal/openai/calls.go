@@ -128,10 +128,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	} else {
 		err = p.translated(ctx, &req, &resp, forward)
 	}
-	result.Usage = resp.Usage
-	if deployment != nil {
-		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
-	}
+	deployment.Charge(&result, resp.Usage, resp.CachedTokens)
 	if err == nil {
 		result.Output = p.bodies()
 	}

@@ -170,10 +170,7 @@ func (s *Service) answer(ctx context.Context, forwarder Forwarder, name string, 
 			return err
 		},
 	})
-	result.Usage = resp.Usage
-	if deployment != nil {
-		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
-	}
+	deployment.Charge(result, resp.Usage, resp.CachedTokens)
 	if broken != nil {
 		return end, broken
 	}

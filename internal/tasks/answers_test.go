@@ -66,7 +66,7 @@ func TestAnswersAreValidated(t *testing.T) {
 }
 
 func TestFailuresKeepWhatWasSpent(t *testing.T) {
-	price := forebay.Price{Input: 5, Output: 10}
+	price := forebay.Price{Input: 5, Output: 10, CachedInput: 1}
 	usage := forebay.TokenUsage{InputTokens: 100, OutputTokens: 10}
 	for name, tt := range map[string]struct {
 		provider canned
@@ -74,7 +74,7 @@ func TestFailuresKeepWhatWasSpent(t *testing.T) {
 		code     string
 	}{
 		"provider": {canned{chat: model.ChatResponse{Usage: usage}, err: &forebay.TaskError{Class: forebay.ClassThrottled, Code: "rate_limited"}}, forebay.ClassThrottled, "rate_limited"},
-		"filter":   {canned{chat: model.ChatResponse{Usage: usage, Text: "x", FinishReason: "content_filter"}}, forebay.ClassPermanent, "content_filter"},
+		"filter":   {canned{chat: model.ChatResponse{Usage: usage, CachedTokens: 60, Text: "x", FinishReason: "content_filter"}}, forebay.ClassPermanent, "content_filter"},
 		"size":     {canned{chat: model.ChatResponse{Usage: usage, Text: strings.Repeat("x", 101)}}, forebay.ClassPermanent, "response_too_large"},
 	} {
 		all := build(t, Config{MaxOutputBytes: 100, Models: &oneDeployment{Deployment: model.Deployment{Name: "east", Provider: tt.provider, Price: price}}})
@@ -82,7 +82,7 @@ func TestFailuresKeepWhatWasSpent(t *testing.T) {
 		if e := taskError(t, err); e.Class != tt.class || e.Code != tt.code {
 			t.Errorf("%s: %+v", name, e)
 		}
-		if got.Deployment != "east" || got.Usage != usage || got.Cost != price.Cost(usage) {
+		if got.Deployment != "east" || got.Usage != usage || got.Cost != price.CostWithCache(usage, tt.provider.chat.CachedTokens) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -74,7 +74,8 @@ func (e embedder) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskR
 		resp, deployment, err = e.models.Embed(ctx, e.model, req)
 		return err
 	})
-	result := spent(deployment, resp.Usage)
+	var result forebay.TaskResult
+	deployment.Charge(&result, resp.Usage, 0)
 	if err != nil {
 		return result, err
 	}

@@ -138,7 +138,8 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 		resp, deployment, err = p.models.Chat(ctx, cmp.Or(req.model, p.option.Model), chat)
 		return err
 	})
-	result := spent(deployment, resp.Usage)
+	var result forebay.TaskResult
+	deployment.Charge(&result, resp.Usage, resp.CachedTokens)
 	switch {
 	case err != nil:
 		return result, err

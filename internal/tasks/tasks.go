@@ -244,15 +244,6 @@ func underTimeout(ctx context.Context, limit time.Duration, call func(context.Co
 	return err
 }
 
-// spent returns a result with the usage of a call that has succeeded or failed.
-func spent(d *model.Deployment, usage forebay.TokenUsage) forebay.TaskResult {
-	r := forebay.TaskResult{Usage: usage}
-	if d != nil {
-		r.Deployment, r.Cost = d.Name, d.Price.Cost(usage)
-	}
-	return r
-}
-
 // invalidInput is the error of an input that Run finds wrong. Submit has accepted it under another
 // configuration.
 func invalidInput(err error) error {
