@@ -33,7 +33,7 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	if !known {
 		called()
 		d.log.Warn("no such task here; the job waits for a worker that knows it", slog.String("task", job.Task), slog.String("job_id", job.ID))
-		d.settle(work, job, forebay.TaskResult{}, func(ctx context.Context) error {
+		d.settle(work, work, job, forebay.TaskResult{}, func(ctx context.Context) error {
 			return d.worker.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
 		})
 		return errNotCalled
@@ -112,18 +112,18 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	}
 	switch {
 	case errors.Is(cause, jobs.ErrCancelled):
-		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
+		d.settle(ctx, work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
 		d.log.WarnContext(ctx, "lost the lock; the call was cancelled", which(job))
-		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.LockLost(ctx, job, result) })
+		d.settle(ctx, work, job, result, func(ctx context.Context) error { return d.worker.LockLost(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
-		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.Interrupted(ctx, job, result) })
+		d.settle(ctx, work, job, result, func(ctx context.Context) error { return d.worker.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
-		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.Expired(ctx, job, result) })
+		d.settle(ctx, work, job, result, func(ctx context.Context) error { return d.worker.Expired(ctx, job, result) })
 	default:
 		d.logCall(ctx, job, result, err)
 		call := ctx
-		d.settle(work, job, result, func(ctx context.Context) error {
+		d.settle(ctx, work, job, result, func(ctx context.Context) error {
 			failed, settled := d.worker.Finish(ctx, job, result, err)
 			if failed != "" {
 				code := failed // an invalid result comes without an error
@@ -178,8 +178,9 @@ const maxStrangeErrors = 5
 
 // settle repeats a settlement until the store accepts it or the lock is lost. While the disk
 // fails, no other process can take the job either. A stop or a permanent error ends the retries.
-// Then the job comes back when its lock expires.
-func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result forebay.TaskResult, f func(context.Context) error) {
+// Then the job comes back when its lock expires. call is the context of the call: a cancelled job's
+// lock is lost by intent.
+func (d *Dispatcher) settle(call, work context.Context, job *jobs.Delivery, result forebay.TaskResult, f func(context.Context) error) {
 	delay, strange := 100*time.Millisecond, 0
 	for {
 		err := f(d.settling)
@@ -187,7 +188,9 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result for
 		case err == nil:
 			return
 		case errors.Is(err, forebay.ErrLockLost):
-			d.log.Warn("the lock was lost before the outcome could be recorded", which(job))
+			if !errors.Is(context.Cause(call), jobs.ErrCancelled) {
+				d.log.Warn("the lock was lost before the outcome could be recorded", which(job))
+			}
 			f = func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) }
 			continue
 		}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -306,6 +307,30 @@ func TestCancelAbortsTheCall(t *testing.T) {
 		}
 		if _, err := svc.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
 			t.Errorf("cancelling again: %v", err)
+		}
+	})
+}
+
+// A call that succeeds although its job was cancelled has lost its lock by intent. Operators are not
+// warned of that.
+func TestCancelledCallThatSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		svc, _ := serve(t, defaults(), func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
+			<-ctx.Done()
+			return forebay.TaskResult{}, nil
+		}, func(d *Dispatcher) { d.log = slog.New(slog.NewTextHandler(&said, nil)) })
+		job := submit(t, svc, nil)
+		wait(time.Second)
+		if _, err := svc.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if rows := attempts(t, svc, job.ID); len(rows) != 1 || rows[0].Outcome != forebay.OutcomeCancelled {
+			t.Errorf("attempts: %+v", rows)
+		}
+		if said.Len() != 0 {
+			t.Errorf("it was logged: %s", &said)
 		}
 	})
 }

@@ -106,7 +106,7 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 		l.calling.Add(1)
 		if ctx.Err() != nil {
 			// The stop came during the claim: nothing has been called yet.
-			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.worker.Return(ctx, d, 0, "") })
+			l.d.settle(work, work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.worker.Return(ctx, d, 0, "") })
 		} else {
 			// After a panic around the call, the lock of the delivery expires and the delivery
 			// counts.
