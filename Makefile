@@ -39,7 +39,7 @@ screenshots: ## take the pictures of docs/dashboard.md again, of the work of mak
 assets: ## fetch the dashboard's assets that are not ours, by npm, and compare them with vendor.json
 	$(GO) run ./internal/dashboard/fetch
 
-# Those that take longest come first, so that the others run beside them. Four packages run at a time, for
+# Those that take longest come first, so that the others run beside them. Three packages run at a time, for
 # tests mostly wait. Their files are in memory, if they can be (.ci/tmp); Go's own are not.
 test: ## run all tests, the crash tests included
 	@$(GO) run ./internal/toolchain/ensure
