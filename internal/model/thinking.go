@@ -21,9 +21,9 @@ func (p *openAI) knowThinking(c HTTPConfig) {
 	p.thinks.Store(thinkingModel.MatchString(p.model))
 }
 
-// mayThink reports whether a stream may be silent for minutes before its first text. effort is that
-// which the request names; "" is none. Without one the model decides, unless the operator has set
-// how long it may be silent.
+// mayThink reports whether a stream may be silent for minutes before its first text. effort is the
+// one that the request names; "" is none. Without one the model decides, unless the operator has
+// set how long it may be silent.
 func (p *openAI) mayThink(effort string) bool {
 	if effort != "" {
 		return !slices.Contains(littleEffort, effort)
