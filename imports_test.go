@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"internal/backup":                  {".", "internal/blob", "internal/db", "internal/db/schema"},
 	"internal/batches":                 {".", "internal/blob", "internal/db", "internal/db/driver", "internal/feed", "internal/files", "internal/flows", "internal/ids", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/panics", "internal/queue"},
 	"internal/blob":                    {"."},
+	"internal/blob/clouds":             {},
 	"internal/bus":                     {".", "internal/audit", "internal/bus/clockmend", "internal/bus/dead", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/db", "internal/db/driver", "internal/db/schema", "internal/queue", "internal/turns"},
 	"internal/bus/clockmend":           {"internal/db", "internal/db/driver"},
 	"internal/bus/dead":                {".", "internal/db/driver", "internal/queue"},

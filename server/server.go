@@ -27,6 +27,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/batches"
 	"github.com/forebayhq/forebay/internal/blob"
+	_ "github.com/forebayhq/forebay/internal/blob/clouds" // S3 and Azure Blob
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/dispatch"

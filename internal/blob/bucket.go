@@ -12,9 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/azureblob" // registers azblob://
-	_ "gocloud.dev/blob/memblob"   // registers mem://
-	_ "gocloud.dev/blob/s3blob"    // registers s3://
+	_ "gocloud.dev/blob/memblob" // registers mem://
 	"gocloud.dev/gcerrors"
 
 	"github.com/forebayhq/forebay"

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	_ "github.com/forebayhq/forebay/internal/blob/clouds"
 )
 
 // The object stores' drivers are linked and take their URLs; nothing is requested yet.

@@ -178,8 +178,8 @@ const maxStrangeErrors = 5
 
 // settle repeats a settlement until the store accepts it or the lock is lost. While the disk
 // fails, no other process can take the job either. A stop or a permanent error ends the retries.
-// Then the job comes back when its lock expires. call is the context of the call: a cancelled job's
-// lock is lost by intent.
+// Then the job comes back when its lock expires. call is the context of the call. If the job was
+// cancelled, its lock is lost by intent.
 func (d *Dispatcher) settle(call, work context.Context, job *jobs.Delivery, result forebay.TaskResult, f func(context.Context) error) {
 	delay, strange := 100*time.Millisecond, 0
 	for {

@@ -311,8 +311,8 @@ func TestCancelAbortsTheCall(t *testing.T) {
 	})
 }
 
-// A call that succeeds although its job was cancelled has lost its lock by intent. Operators are not
-// warned of that.
+// A call that succeeds although its job was cancelled has lost its lock by intent. Operators are
+// not warned of that.
 func TestCancelledCallThatSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
