@@ -67,7 +67,7 @@ func (t *deliveryTx) complete(subqueue queue.Subqueue, l queue.Lock) error {
 // sqlDeleteHeld deletes a message under the conditions of Deliveries.heldToSettle.
 const sqlDeleteHeld = `
 DELETE FROM messages WHERE seq = ?1 AND lock_token = ?2 AND visible_at + 0 > ?3 AND subqueue + 0 IN (?4, ?5)
-  AND (flow < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3))
+  AND (flow < 16 OR (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3) = 1)
   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?6 AND q.status >= 2)`
 
 // Abandon gives a message back at once, in its old position; the delivery counts. A message that

@@ -66,8 +66,8 @@ func (t *tx) documentJobRedriven(seq int64) error {
 }
 
 // sqlFailing finds the revision of a job that fails, and whether others of its jobs have failed.
-const sqlFailing = "SELECT " + revisionColumns + `, d.id, CASE WHEN EXISTS (
-  SELECT 1 FROM document_jobs o WHERE o.revision = r.no AND o.error_code IS NOT NULL AND o.seq <> j.seq) THEN 1 ELSE 0 END
+const sqlFailing = "SELECT " + revisionColumns + `, d.id, coalesce((
+  SELECT 1 FROM document_jobs o WHERE o.revision = r.no AND o.error_code IS NOT NULL AND o.seq <> j.seq LIMIT 1), 0)
 FROM document_jobs j JOIN document_revisions r ON r.no = j.revision JOIN documents d ON d.no = r.document WHERE j.seq = ? AND j.done = 0`
 
 // documentJobFailed records on its document that a job has ended without success. It does nothing

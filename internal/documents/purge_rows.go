@@ -13,8 +13,8 @@ const purgeChunks = 100
 // sqlFirstDropped finds the oldest dropped revision. ?1 is 0.
 const sqlFirstDropped = `
 SELECT r.no, r.tenant, r.content_blob,
-  CASE WHEN EXISTS (SELECT 1 FROM document_jobs d WHERE d.revision = r.no AND (SELECT count(*) FROM messages m WHERE m.seq = d.seq) > 0) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM chunks c WHERE c.revision = r.no) THEN 1 ELSE 0 END
+  coalesce((SELECT 1 FROM document_jobs d WHERE d.revision = r.no AND (SELECT count(*) FROM messages m WHERE m.seq = d.seq) > 0 LIMIT 1), 0),
+  coalesce((SELECT 1 FROM chunks c WHERE c.revision = r.no LIMIT 1), 0)
 FROM document_revisions r WHERE r.dropped = 1 AND r.no > ? ORDER BY r.no LIMIT 1`
 
 // sqlForgetIndex forgets the index of a tenant that has no revision left. What is not dropped

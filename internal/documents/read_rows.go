@@ -45,7 +45,7 @@ type FailedJob struct {
 }
 
 const sqlDocuments = "SELECT " + revisionColumns + `, owned.no, owned.id, owned.created_at,
-  CASE WHEN EXISTS (SELECT 1 FROM document_revisions l WHERE l.document = owned.no AND l.live IS NOT NULL) THEN 1 ELSE 0 END
+  coalesce((SELECT 1 FROM document_revisions l WHERE l.document = owned.no AND l.live IS NOT NULL LIMIT 1), 0)
 FROM documents owned JOIN document_revisions r ON r.no = owned.latest `
 
 func readDocument(r driver.Row) DocumentRow {

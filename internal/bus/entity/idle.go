@@ -31,8 +31,8 @@ var SQLIdle = func() string {
 	var b strings.Builder
 	b.WriteString(`
 SELECT i.no, i.topic, i.is_topic, i.idle,
-  CASE WHEN i.is_topic = 1 AND EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = i.no * 4 AND m.flow = 2) THEN 1 ELSE 0 END,
-  CASE WHEN i.forward_to IS NOT NULL OR EXISTS (SELECT 1 FROM queues s WHERE s.topic = i.no AND s.forward_to IS NOT NULL)
+  CASE WHEN i.is_topic = 1 AND (SELECT 1 FROM messages m WHERE m.subqueue = i.no * 4 AND m.flow = 2 LIMIT 1) = 1 THEN 1 ELSE 0 END,
+  CASE WHEN i.forward_to IS NOT NULL OR (SELECT 1 FROM queues s WHERE s.topic = i.no AND s.forward_to IS NOT NULL LIMIT 1) = 1
     OR (SELECT max((SELECT 1 FROM webhooks w WHERE w.queue = bounded_by_topic.no)) ` + each + ` = 1 THEN 1 ELSE 0 END,
   (SELECT max((SELECT n.visible_at FROM sessions n WHERE n.queue = bounded_by_topic.no AND n.visible_at IS NOT NULL ORDER BY n.visible_at DESC LIMIT 1)) ` + each)
 	last := func(kind queue.SubqueueKind, flow int) {

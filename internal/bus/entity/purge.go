@@ -24,8 +24,8 @@ const (
 )
 
 const (
-	left = `CASE WHEN q.kind <> 'deleting' THEN 0 WHEN EXISTS (SELECT 1 FROM bodies b WHERE b.subqueue BETWEEN q.no * 4 AND q.no * 4 + 3) THEN 1
-  WHEN EXISTS (SELECT 1 FROM sessions s WHERE s.queue = q.no) THEN 2 WHEN EXISTS (SELECT 1 FROM message_ids i WHERE i.queue = q.no) THEN 3 ELSE 4 END `
+	left = `CASE WHEN q.kind <> 'deleting' THEN 0 WHEN (SELECT 1 FROM bodies b WHERE b.subqueue BETWEEN q.no * 4 AND q.no * 4 + 3 LIMIT 1) = 1 THEN 1
+  WHEN (SELECT 1 FROM sessions s WHERE s.queue = q.no LIMIT 1) = 1 THEN 2 WHEN (SELECT 1 FROM message_ids i WHERE i.queue = q.no LIMIT 1) = 1 THEN 3 ELSE 4 END `
 	messagesLeft = ` bounded_queue CROSS JOIN bodies b ON b.subqueue BETWEEN bounded_queue.no * 4 AND bounded_queue.no * 4 + 3
 WHERE bounded_queue.kind = 'deleting' LIMIT ?2 + 0`
 

@@ -18,8 +18,8 @@ type SessionRow struct {
 // A session whose last message has expired keeps its row until a receiver would accept it.
 const sqlSessions = `
 SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
-  SELECT s.id, CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END AS active,
-    CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END AS deferred,
+  SELECT s.id, coalesce((SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 LIMIT 1), 0) AS active,
+    coalesce((SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 LIMIT 1), 0) AS deferred,
     CASE WHEN s.locked_until > ?4 THEN s.locked_until END AS locked_until, coalesce(length(s.state), 0) AS state_bytes
   FROM sessions s WHERE s.queue = ?3 AND s.id > ?5 ORDER BY s.id) s
 WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`
@@ -46,10 +46,10 @@ type SessionContents struct {
 // SQLSessionContents are the columns of SessionContents, of sessions s. ?1 is the main subqueue,
 // ?2 that of deferred messages.
 const SQLSessionContents = `
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904)
-    OR EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END`
+  coalesce((SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904 LIMIT 1),
+    (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904 LIMIT 1), 0),
+  coalesce((SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 LIMIT 1), 0),
+  coalesce((SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 LIMIT 1), 0)`
 
 // ReadContents reads the columns of SQLSessionContents, which come first.
 func ReadContents(r driver.Row) SessionContents {

@@ -67,7 +67,8 @@ func unusedKey(plan []string, keys []uniqueKey) (step, index string) {
 // fixedColumns are the columns that a condition compares with one value.
 func fixedColumns(condition string) (columns []string) {
 	for _, part := range conjuncts(condition) {
-		if found := fixedByOne.FindStringSubmatch(part); found != nil && !strings.Contains(part, " OR ") {
+		several := strings.Contains(part, " OR ") || strings.Contains(part, " = ANY (ARRAY[") && strings.Contains(part, ", ")
+		if found := fixedByOne.FindStringSubmatch(part); found != nil && !several {
 			columns = append(columns, found[1])
 		}
 	}
