@@ -46,8 +46,8 @@ func TestEstimateIsWhatIsSent(t *testing.T) {
 }
 
 // A model may use up a task's own limit by thinking. Later calls have the deployment's limit, and
-// that is set aside for them. A limit of the configuration stays, and so does the task's own if the
-// model wrote too much.
+// that is set aside for them. A limit of the configuration stays. The task's own limit stays if
+// the model wrote too much.
 func TestModelsMayThink(t *testing.T) {
 	const input = `"Fine."`
 	thinks := model.ChatResponse{FinishReason: "length", Usage: forebay.TokenUsage{OutputTokens: 100}}
