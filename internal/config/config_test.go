@@ -169,6 +169,8 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{name: "no time to stop", yaml: "shutdown_timeout: 0", want: "shutdown_timeout: must not be 0; leave it out for the default of 30s"},
 		{name: "no time to stop, with a unit", environ: []string{"FOREBAY_SHUTDOWN_TIMEOUT=0s"}, want: "FOREBAY_SHUTDOWN_TIMEOUT: must not be 0"},
 		{name: "no places", yaml: "queues: {a.b: {concurrency: 0}}", want: "queues.a.b.concurrency: must not be 0; leave it out for the default of 64"},
+		{name: "no share", yaml: "models: {chat: {route: weighted, deployments: [{name: a, weight: 0}]}}\ndeployments: [{name: a, provider: sim}]", want: "models.chat.deployments[0].weight: must not be 0; leave it out for the default of 1"},
+		{name: "no lock", yaml: "topics: {o: {subscriptions: {s: {lock_duration: 0s}}}}", want: "topics.o.subscriptions.s.lock_duration: must not be 0; leave it out for the default of 1m"},
 		{name: "no factor", yaml: "queues: {default: {retry: {coefficient: 0.0}}}", want: "queues.default.retry.coefficient: must not be 0"},
 		{name: "section expected", yaml: "limits: 3", want: "limits: must be a section of keys and values, not a whole number"},
 		{name: "list expected", yaml: "models: {chat: a}", want: "models.chat: must be a list, not text"},

@@ -214,14 +214,22 @@ func (d *decoder) given(v reflect.Value, key string) {
 	}
 }
 
-// replaced reports the numbers that are given as 0 and that defaults have replaced in v. To leave
-// an option out asks for its default; a 0 asks for something else that there is not.
+const notZero = "must not be 0; leave it out for the default of %v"
+
+// replaced reports the numbers that are given as 0 and that defaults have replaced in v, or will
+// replace later, which the tag default says. To leave an option out asks for its default. A 0 asks
+// for something else that there is not.
 func (d *decoder) replaced(v reflect.Value, key string) {
 	switch v.Kind() {
 	case reflect.Struct:
 		known := fields(v.Type())
 		for _, name := range slices.Sorted(maps.Keys(known)) {
-			d.replaced(v.Field(known[name]), under(key, name))
+			field, at := v.Field(known[name]), under(key, name)
+			if later := v.Type().Field(known[name]).Tag.Get("default"); later != "" && slices.Contains(d.zeros, at) {
+				d.bad(at, notZero, later)
+				continue
+			}
+			d.replaced(field, at)
 		}
 	case reflect.Map:
 		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
@@ -237,7 +245,7 @@ func (d *decoder) replaced(v reflect.Value, key string) {
 		}
 	case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Float64:
 		if !v.IsZero() && slices.Contains(d.zeros, key) {
-			d.bad(key, "must not be 0; leave it out for the default of %v", v.Interface())
+			d.bad(key, notZero, v.Interface())
 		}
 	}
 }
