@@ -64,7 +64,12 @@ func now(r *kit.Request) error {
 	for _, q := range d.Queues {
 		d.Sums.add(q)
 	}
-	d.Needs = append(d.Needs, needsOfQueues(d.Queues)...)
+	d.Needs = append(d.Needs, needsOfQueues(d.Queues, flagOfAll(d.All))...)
+	if !r.Operates() { // they know of it, and somebody else mends it
+		for i := range d.Needs {
+			d.Needs[i].Link, d.Needs[i].Command = "", ""
+		}
+	}
 	if d.Backlog, err = r.Client.Backlog(r.Context(), d.All); err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func now(r *kit.Request) error {
 			return err
 		}
 	}
-	if r.May(string(forebay.ScopeOperate)) || r.Operator() {
+	if r.Operates() {
 		webhooks, err := r.Client.Webhooks(r.Context())
 		if err != nil {
 			return err
@@ -91,7 +96,11 @@ func now(r *kit.Request) error {
 		d.Needs = append(d.Needs, needsOfWebhooks(webhooks)...)
 	}
 	slices.SortStableFunc(d.Needs, func(a, b Need) int { return cmp.Compare(worst(b), worst(a)) })
-	return pages.Render(r, "now", kit.Page{Title: "Now", Section: "/", Data: d, Commands: []string{"forebay queues list", "forebay backlog", "forebay deployments list"}})
+	commands := []string{"forebay queues list" + flagOfAll(d.All), "forebay backlog" + flagOfAll(d.All)}
+	if r.Operator() {
+		commands = append(commands, "forebay deployments list")
+	}
+	return pages.Render(r, "now", kit.Page{Title: "Now", Section: "/", Data: d, Commands: commands})
 }
 
 func worst(n Need) int {
@@ -147,7 +156,8 @@ func (d *nowData) operators(r *kit.Request) error {
 	return nil
 }
 
-func needsOfQueues(queues []forebay.QueueInfo) (needs []Need) {
+// needsOfQueues is about queues. ofAll is the flag for the jobs of every tenant, if they are shown.
+func needsOfQueues(queues []forebay.QueueInfo, ofAll string) (needs []Need) {
 	for _, q := range queues {
 		if q.Paused {
 			needs = append(needs, Need{What: "Queue " + q.Name + " is paused" + waiting(q.Active) + ".",
@@ -155,11 +165,11 @@ func needsOfQueues(queues []forebay.QueueInfo) (needs []Need) {
 		}
 		if q.DeadLetter > 0 {
 			needs = append(needs, Need{Bad: true, What: kit.Plural(q.DeadLetter, "job") + plus(q) + " of queue " + q.Name + " cannot succeed as they are: dead letters.",
-				Link: "/dead-letters?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay dlq list --queue " + q.Name})
+				Link: "/dead-letters?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay dlq list --queue " + q.Name + ofAll})
 		}
 		if q.Quarantine > 0 {
 			needs = append(needs, Need{Bad: true, What: kit.Plural(q.Quarantine, "job") + plus(q) + " of queue " + q.Name + " stand in quarantine.",
-				Link: "/quarantine?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay quarantine list --queue " + q.Name})
+				Link: "/quarantine?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay quarantine list --queue " + q.Name + ofAll})
 		}
 	}
 	return needs
