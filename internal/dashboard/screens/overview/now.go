@@ -156,7 +156,8 @@ func (d *nowData) operators(r *kit.Request) error {
 	return nil
 }
 
-// needsOfQueues is about queues. ofAll is the flag for the jobs of every tenant, if they are shown.
+// needsOfQueues is about queues. ofAll is the flag of commands for the jobs of every tenant; "":
+// one tenant's are shown.
 func needsOfQueues(queues []forebay.QueueInfo, ofAll string) (needs []Need) {
 	for _, q := range queues {
 		if q.Paused {
