@@ -232,8 +232,8 @@ func needsOfTenants(tenants []forebay.Tenant) (needs []Need) {
 		if t.Paused {
 			needs = append(needs, Need{What: "Tenant " + t.Name + " is paused.", Link: link, Name: "Resume it", Command: "forebay tenants resume " + t.Name})
 		}
-		if used, period := usedMost(t.BudgetState); used >= nearEnd {
-			n := Need{What: "Tenant " + t.Name + " has used " + kit.Number(used) + " % of its budget of the " + string(period) + ".",
+		if used := usedMost(t.BudgetState); used.percent >= nearEnd || t.Waiting > 0 {
+			n := Need{What: "Tenant " + t.Name + " has used " + used.String() + ".",
 				Link: link, Name: "Raise the budget", Command: "forebay tenants show " + t.Name}
 			if t.Waiting > 0 {
 				n.Bad, n.What = true, n.What+" "+kit.Plural(t.Waiting, "job")+" wait for it."
@@ -241,8 +241,8 @@ func needsOfTenants(tenants []forebay.Tenant) (needs []Need) {
 			needs = append(needs, n)
 		}
 		for _, k := range t.Keys {
-			if used, period := usedMost(k.BudgetState); used >= nearEnd {
-				needs = append(needs, Need{Bad: k.Waiting > 0, What: "The key " + k.KeyID + " of tenant " + t.Name + " has used " + kit.Number(used) + " % of its budget of the " + string(period) + ".",
+			if used := usedMost(k.BudgetState); used.percent >= nearEnd || k.Waiting > 0 {
+				needs = append(needs, Need{Bad: k.Waiting > 0, What: "The key " + k.KeyID + " of tenant " + t.Name + " has used " + used.String() + ".",
 					Link: kit.Path("keys", k.KeyID), Name: "Raise the budget"})
 			}
 		}
@@ -250,26 +250,40 @@ func needsOfTenants(tenants []forebay.Tenant) (needs []Need) {
 	return needs
 }
 
-// usedMost is the share of a budget that is used or held, in percent, in the period where that
-// is most.
-func usedMost(b forebay.BudgetState) (percent int64, period forebay.BudgetPeriod) {
+// share is how much of a budget is used or held.
+type share struct {
+	percent int64
+	period  forebay.BudgetPeriod // ""; nothing is
+}
+
+func (s share) String() string {
+	text := kit.Number(s.percent) + " % of its budget"
+	if s.period != "" {
+		text += " of the " + string(s.period)
+	}
+	return text
+}
+
+// usedMost is the share in the period where that is most. A job may wait although it is small: the
+// budget may be 0, or less than the job needs.
+func usedMost(b forebay.BudgetState) (most share) {
 	for _, u := range b.Usage {
 		tokens, usd := b.Budget.DailyTokens, b.Budget.DailyUSD
 		if u.Period == forebay.BudgetMonth {
 			tokens, usd = b.Budget.MonthlyTokens, b.Budget.MonthlyUSD
 		}
 		if tokens != nil && *tokens > 0 {
-			if p := int64(100 * float64(u.Tokens+u.HeldTokens) / float64(*tokens)); p > percent {
-				percent, period = p, u.Period
+			if p := int64(100 * float64(u.Tokens+u.HeldTokens) / float64(*tokens)); p > most.percent {
+				most = share{p, u.Period}
 			}
 		}
 		if usd != nil && *usd > 0 {
-			if p := int64(100 * float64(u.CostUSD+u.HeldUSD) / float64(*usd)); p > percent {
-				percent, period = p, u.Period
+			if p := int64(100 * float64(u.CostUSD+u.HeldUSD) / float64(*usd)); p > most.percent {
+				most = share{p, u.Period}
 			}
 		}
 	}
-	return percent, period
+	return most
 }
 
 func needsOfWebhooks(list []forebay.Webhook) (needs []Need) {
