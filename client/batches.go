@@ -10,10 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // batches is the part of Client about batches of OpenAI's API and their files.
@@ -75,21 +73,13 @@ func (c *batches) batch(ctx context.Context, method, id string, verb ...string) 
 	return b, err
 }
 
-// batchPoll is how often WaitBatch reads the batch.
-const batchPoll = time.Second
-
 // WaitBatch returns the batch once it is over. If ctx ends first, it returns the last known state
 // and the context's error.
 func (c *batches) WaitBatch(ctx context.Context, id string) (forebay.Batch, error) {
-	for {
+	return waitUntil(ctx, func() (forebay.Batch, bool, error) {
 		b, err := c.Batch(ctx, id)
-		if err != nil || b.Status.Terminal() {
-			return b, err
-		}
-		if err := sleep.For(ctx, batchPoll); err != nil {
-			return b, err
-		}
-	}
+		return b, b.Status.Terminal(), err
+	})
 }
 
 // Batches returns all batches, newest first. It reads pages as they are needed.

@@ -167,7 +167,10 @@ func TestProblems(t *testing.T) {
 			answerProblem(w, http.StatusUnprocessableEntity, forebay.CodeUnknownTask, "body.task", "body.task: there is none")
 		}, forebay.Error{Code: forebay.CodeUnknownTask, Field: "body.task", Message: "there is none", JobID: "job_1"}},
 		{"proxy", func(w http.ResponseWriter) { http.Error(w, "<html>", http.StatusForbidden) },
-			forebay.Error{Code: forebay.CodeForbidden, Message: "the server answered 403 Forbidden"}},
+			forebay.Error{Code: forebay.CodeForbidden, Message: "the server answered 403 Forbidden, not as a Forebay server does; check the address"}},
+		{"TLS", func(w http.ResponseWriter) {
+			http.Error(w, "Client sent an HTTP request to an HTTPS server.", http.StatusBadRequest)
+		}, forebay.Error{Code: forebay.CodeInvalidRequest, Message: "the server answered 400 Bad Request: it speaks TLS, so its address begins with https"}},
 		{"huge problem", func(w http.ResponseWriter) {
 			answerProblem(w, http.StatusNotFound, forebay.CodeNotFound, "", strings.Repeat("x", maxProblemBytes))
 		}, forebay.Error{Code: forebay.CodeNotFound, Message: "the server answered 404 Not Found"}},

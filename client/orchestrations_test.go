@@ -1,11 +1,15 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -127,3 +131,30 @@ func TestWaitOrchestration(t *testing.T) {
 		t.Errorf("got %s, %v after %d calls", o.Status, err, calls.Load())
 	}
 }
+
+// A batch that is waited for is known as it was last, also if the context ends in a request.
+func TestWaitBatchKeepsTheLastState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		c, err := New(Options{BaseURL: "http://server", HTTPClient: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			if calls++; calls > 1 {
+				cancel()
+				return nil, ctx.Err()
+			}
+			body := io.NopCloser(strings.NewReader(`{"id": "b", "status": "in_progress"}`))
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
+		})}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := c.WaitBatch(ctx, "b"); b.ID != "b" || b.Status != forebay.BatchInProgress || !errors.Is(err, context.Canceled) || calls != 2 {
+			t.Errorf("got %+v, %v after %d calls", b, err, calls)
+		}
+	})
+}
+
+// transport answers requests without a network.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

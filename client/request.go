@@ -176,6 +176,9 @@ type transportError struct {
 func (e *transportError) Error() string { return e.err.Error() }
 func (e *transportError) Unwrap() error { return e.err }
 
+// plainToTLS begins the answer of net/http's servers to a request without TLS where it is spoken.
+const plainToTLS = "Client sent an HTTP request to an HTTPS server"
+
 // problem reads the answer of an error (RFC 9457).
 func problem(resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
@@ -194,8 +197,14 @@ func problem(resp *http.Response) error {
 			e.Message = strings.TrimPrefix(p.Detail, p.Field+": ")
 		}
 	}
-	if err == nil && mediaType == "application/json" {
+	switch {
+	case err != nil:
+	case mediaType == "application/json":
 		openAIProblem(data, e)
+	case strings.HasPrefix(string(data), plainToTLS):
+		e.Message += ": it speaks TLS, so its address begins with https"
+	case mediaType != "application/problem+json" && resp.StatusCode < 500:
+		e.Message += ", not as a Forebay server does; check the address"
 	}
 	e.RetryAfter = retryAfter(resp.Header, time.Now())
 	switch resp.StatusCode {

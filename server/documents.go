@@ -67,7 +67,7 @@ func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field
 	case d.ChunkTokens < documents.MinChunkTokens || d.ChunkTokens > documents.MaxChunkTokens:
 		bad("documents.chunk_tokens", "goes from %d to %d", documents.MinChunkTokens, documents.MaxChunkTokens)
 	case d.OverlapTokens < 0 || d.OverlapTokens > d.ChunkTokens/2:
-		bad("documents.overlap_tokens", "goes from 0 to half of chunk_tokens")
+		bad("documents.overlap_tokens", "goes from 1 to half of chunk_tokens")
 	case d.BatchInputs < 1 || d.BatchInputs > documents.MaxBatchInputs:
 		bad("documents.batch_inputs", "goes from 1 to %d", documents.MaxBatchInputs)
 	case d.BatchTokens < d.ChunkTokens || d.BatchTokens > 1_000_000:

@@ -17,8 +17,8 @@ import (
 type MessageQueue struct {
 	// Tenant owns the queue; default: default.
 	Tenant           string        `koanf:"tenant"`
-	LockDuration     time.Duration `koanf:"lock_duration"`      // default 1 min
-	MaxDeliveryCount int           `koanf:"max_delivery_count"` // default 10
+	LockDuration     time.Duration `koanf:"lock_duration" default:"1m"`      // default 1 min
+	MaxDeliveryCount int           `koanf:"max_delivery_count" default:"10"` // default 10
 	// DefaultMessageTTL is unlimited by default.
 	DefaultMessageTTL      time.Duration `koanf:"default_message_ttl"`
 	DeadLetterOnExpiration bool          `koanf:"dead_letter_on_expiration"`

@@ -193,7 +193,7 @@ type Deployment struct {
 	EmbeddingTokens int           `koanf:"embedding_tokens"`
 	Price           forebay.Price `koanf:"price"`
 	// IdleTimeout is the longest silence of a streamed answer; default 30 s.
-	IdleTimeout time.Duration `koanf:"idle_timeout"`
+	IdleTimeout time.Duration `koanf:"idle_timeout" default:"30s"`
 	Sim         Sim           `koanf:"sim"` // only for provider sim
 }
 
@@ -209,7 +209,7 @@ type Model struct {
 // section.
 type ModelDeployment struct {
 	Name   string `koanf:"name" short:"true"`
-	Weight int    `koanf:"weight"` // for the route weighted: 1 (default) to 1000
+	Weight int    `koanf:"weight" default:"1"` // for the route weighted: 1 (default) to 1000
 }
 
 // InOrder returns a model whose calls go to the first of these deployments that admits them.
@@ -251,7 +251,7 @@ type TaskOption struct {
 	Labels          []string      `koanf:"labels"` // classify: the labels when the input names none
 	Queue           string        `koanf:"queue"`
 	MaxAttempts     int           `koanf:"max_attempts"`
-	Timeout         time.Duration `koanf:"timeout"` // of one call; default 10 min
+	Timeout         time.Duration `koanf:"timeout" default:"10m"` // of one call; default 10 min
 	HTTP            *HTTPTask     `koanf:"http"`
 }
 
@@ -259,7 +259,7 @@ type TaskOption struct {
 type Tenant struct {
 	// Weight is its share of what a queue delivers, relative to other tenants with jobs; default
 	// 1.
-	Weight float64 `koanf:"weight"`
+	Weight float64 `koanf:"weight" default:"1"`
 	// Concurrency is how many of its jobs run at once in all queues and processes; 0 means no
 	// limit. A value that is set while the server runs stays in force until this option changes.
 	Concurrency int    `koanf:"concurrency"`

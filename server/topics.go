@@ -36,8 +36,8 @@ type Topic struct {
 // Subscription is a subscription of a declared topic.
 type Subscription struct {
 	// LockDuration is 1 min by default.
-	LockDuration     time.Duration `koanf:"lock_duration"`
-	MaxDeliveryCount int           `koanf:"max_delivery_count"` // default 10
+	LockDuration     time.Duration `koanf:"lock_duration" default:"1m"`
+	MaxDeliveryCount int           `koanf:"max_delivery_count" default:"10"` // default 10
 	// DefaultMessageTTL is that of the topic by default.
 	DefaultMessageTTL      time.Duration `koanf:"default_message_ttl"`
 	DeadLetterOnExpiration bool          `koanf:"dead_letter_on_expiration"`

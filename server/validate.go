@@ -81,7 +81,7 @@ func (o Options) Validate() error {
 		bad("limits.idempotency_hours", "must be at least 1")
 	}
 	if o.ShutdownTimeout < 0 || o.ShutdownTimeout > time.Hour {
-		bad("shutdown_timeout", "goes from 0 to 1h")
+		bad("shutdown_timeout", "must be above 0 and at most 1h")
 	}
 	if _, err := o.Webhooks.policy(); err != nil {
 		errs = append(errs, err)

@@ -341,6 +341,10 @@ func TestDoctorOnAFreshFolder(t *testing.T) {
 	if missing.code != command.ExitStorage || !strings.Contains(missing.out, "WRONG") {
 		t.Errorf("folder that does not exist: %+v", missing)
 	}
+	shared := commandLine{}.run(t.Context(), "doctor", "--database", "postgres://127.0.0.1:1/forebay", "--listen", "127.0.0.1:0")
+	if !strings.Contains(shared.out, "cannot be reached") || !strings.Contains(shared.out, "the folder forebay.blobs where a server is started") {
+		t.Errorf("PostgreSQL: %+v", shared)
+	}
 }
 
 func TestSimulated(t *testing.T) {

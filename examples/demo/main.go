@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -26,7 +27,7 @@ func main() {
 	stay := flag.Bool("keep", false, "leave the server and its dashboard open, with work that waits, until Ctrl-C")
 	config := flag.String("config", "", "the server's configuration (default examples/demo/forebay.yaml, with -keep dashboard.yaml)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *binary, *config, *documents, *stay); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -110,6 +111,9 @@ func finish(tree map[string]any, variables map[string]string, environ []string) 
 	}
 	notes := pickUp(&o, environ)
 	o = o.WithDefaults()
+	if d.replaced(reflect.ValueOf(o), ""); len(d.problems) > 0 {
+		return Loaded{}, &Error{d.problems}
+	}
 	if err := o.Validate(); err != nil {
 		return Loaded{}, &Error{problems(err)}
 	}

@@ -24,6 +24,7 @@ var (
 type decoder struct {
 	variables map[string]string // key → environment variable it came from
 	problems  []string
+	zeros     []string // keys of numbers and durations that are given as 0
 }
 
 func (d *decoder) decode(into any, tree map[string]any) {
@@ -159,6 +160,7 @@ func (d *decoder) scalar(v reflect.Value, key string, raw any) {
 			return
 		}
 		v.SetInt(n)
+		d.given(v, key)
 	case reflect.Uint64:
 		n, ok := asInt(raw)
 		big, isBig := raw.(uint64)
@@ -171,6 +173,7 @@ func (d *decoder) scalar(v reflect.Value, key string, raw any) {
 			return
 		}
 		v.SetUint(uint64(n))
+		d.given(v, key)
 	case reflect.Float64:
 		f, ok := raw.(float64)
 		if n, whole := asInt(raw); whole {
@@ -181,6 +184,7 @@ func (d *decoder) scalar(v reflect.Value, key string, raw any) {
 			return
 		}
 		v.SetFloat(f)
+		d.given(v, key)
 	default:
 		panic("config: an option of kind " + v.Kind().String()) // TestEveryOption covers every kind
 	}
@@ -200,6 +204,50 @@ func (d *decoder) duration(v reflect.Value, key string, raw any) {
 		return
 	}
 	v.SetInt(int64(duration))
+	d.given(v, key)
+}
+
+// given notes the key of a number that is 0.
+func (d *decoder) given(v reflect.Value, key string) {
+	if v.IsZero() {
+		d.zeros = append(d.zeros, key)
+	}
+}
+
+const notZero = "must not be 0; leave it out for the default of %v"
+
+// replaced reports the numbers that are given as 0 and that defaults have replaced in v, or will
+// replace later, which the tag default says. To leave an option out asks for its default. A 0 asks
+// for something else that there is not.
+func (d *decoder) replaced(v reflect.Value, key string) {
+	switch v.Kind() {
+	case reflect.Struct:
+		known := fields(v.Type())
+		for _, name := range slices.Sorted(maps.Keys(known)) {
+			field, at := v.Field(known[name]), under(key, name)
+			if later := v.Type().Field(known[name]).Tag.Get("default"); later != "" && slices.Contains(d.zeros, at) {
+				d.bad(at, notZero, later)
+				continue
+			}
+			d.replaced(field, at)
+		}
+	case reflect.Map:
+		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+			d.replaced(v.MapIndex(name), under(key, name.String()))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			d.replaced(v.Index(i), fmt.Sprintf("%s[%d]", key, i))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			d.replaced(v.Elem(), key)
+		}
+	case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Float64:
+		if !v.IsZero() && slices.Contains(d.zeros, key) {
+			d.bad(key, notZero, v.Interface())
+		}
+	}
 }
 
 // structure sets the fields of an option struct by their koanf names.

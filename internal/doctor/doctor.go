@@ -166,7 +166,11 @@ func syncTime(folder string) (took time.Duration, err error) {
 
 func (d *Doctor) blobs(ctx context.Context, o server.Options) {
 	if o.Blob == "" {
-		d.found("blob storage", true, 0, "a folder beside the database")
+		where := "a folder beside the database"
+		if !strings.HasPrefix(o.Database, "sqlite:") {
+			where = "the folder forebay.blobs where a server is started; configure blob, the same for all processes"
+		}
+		d.found("blob storage", true, 0, "%s", where)
 		return
 	}
 	store, err := blob.Open(ctx, o.Blob)

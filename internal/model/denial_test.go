@@ -38,6 +38,7 @@ func TestDenials(t *testing.T) {
 		{"DeepSeek: no credit", 402, `{"error":{"message":"Insufficient Balance","type":"unknown_error","param":null,"code":"invalid_request_error"}}`, quota.Unpaid, true},
 
 		{"Gemini: wrong key", 400, `[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]`, quota.Unauthorized, true},
+		{"Gemini: no such key, by its reason", 400, `[{"error":{"code":400,"message":"API Key not found. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}]}}]`, quota.Unauthorized, true},
 		{"Gemini: old key", 400, `[{"error":{"code":400,"message":"API key expired. Please renew the API key.","status":"INVALID_ARGUMENT"}}]`, quota.Unauthorized, true},
 
 		{"a firewall's page", 403, "<html>Request blocked</html>", quota.Unauthorized, false},

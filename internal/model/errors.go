@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,6 +78,7 @@ type failure struct {
 	status            int // 0: unknown
 	code, kind, param string
 	innerCode         string
+	reason            string // Google's, such as API_KEY_INVALID
 	message           string
 	retryAfter        time.Duration
 }
@@ -110,12 +112,21 @@ func parseFailure(body []byte) failure {
 		Inner   struct {
 			Code any `json:"code"`
 		} `json:"innererror"`
+		Details json.RawMessage `json:"details"`
 	}
 	if json.Unmarshal(body, &inner) != nil {
 		return failure{}
 	}
 	f := failure{code: scalar(inner.Code), kind: scalar(inner.Type), param: scalar(inner.Param),
 		innerCode: scalar(inner.Inner.Code), message: scalar(inner.Message)}
+	var details []struct {
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal(inner.Details, &details) == nil {
+		for _, detail := range details {
+			f.reason = cmp.Or(f.reason, detail.Reason)
+		}
+	}
 	if status, err := strconv.Atoi(f.code); err == nil && status >= 400 && status <= 599 {
 		f.status = status
 	}
@@ -175,7 +186,7 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 	case f.status == 402, (f.status == 0 || f.status == 429) && says("insufficient_quota", "billing", "spend", "credit"),
 		(f.status == 400 || f.status == 403) && (says("insufficient_quota", "billing") || anthropicUnpaid.MatchString(f.message)):
 		return forebay.ClassPermanent, CodeInsufficientQuota
-	case f.status == 401 || f.status == 403 || f.status == 400 && geminiKey.MatchString(f.message):
+	case f.status == 401 || f.status == 403 || f.status == 400 && (f.reason == geminiKeyReason || geminiKey.MatchString(f.message)):
 		return forebay.ClassPermanent, CodeUnauthorized
 	case f.status == 400 && says("context_length_exceeded"):
 		return forebay.ClassPermanent, CodeContextLength
@@ -232,7 +243,10 @@ var refusedInStream = []string{"invalid_request", "invalid_prompt", "invalid_ima
 // without credit, and for one whose own spending limit, or that of its workspace, is reached.
 var anthropicUnpaid = regexp.MustCompile(`^(?:Your credit balance is too low|You have reached your specified (?:workspace )?API usage limits)`)
 
-// geminiKey matches the message of Gemini's 400 for a wrong key.
+// geminiKeyReason is the reason in the details of Gemini's 400 for a wrong key. geminiKey matches
+// its message, for gateways that leave the details out.
+const geminiKeyReason = "API_KEY_INVALID"
+
 var geminiKey = regexp.MustCompile(`^API key (?:not valid|expired)`)
 
 // deepSeekNoCredit is the message of DeepSeek's 402. Its code and type are those of other errors.

@@ -2,8 +2,11 @@ package model
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
+
+	"github.com/forebayhq/forebay"
 )
 
 // pathModels is where a provider lists its models. OpenAI, Azure OpenAI ("Models - List") and
@@ -34,7 +37,9 @@ func (e *endpoint) askKey(ctx context.Context, url string) (said bool, err error
 		method: http.MethodGet, url: url, limits: func(RateLimits) {}, texts: func() []string { return nil },
 		refused: func(code int, _ http.Header, _ []byte) { status = code },
 	}, func(answer) error { return nil }) // the list itself is not read
-	if err != nil && status != 0 && status != http.StatusUnauthorized {
+	t, ok := errors.AsType[*forebay.TaskError](err)
+	refused := ok && t.Code == CodeUnauthorized && status != http.StatusForbidden // a key that may not list may still call
+	if err != nil && status != 0 && !refused {
 		return false, nil
 	}
 	return err == nil, err

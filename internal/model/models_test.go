@@ -1,6 +1,8 @@
 package model
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,11 +14,11 @@ import (
 // with its own headers.
 func TestAskKey(t *testing.T) {
 	var got *http.Request
-	status := http.StatusOK
+	status, body := http.StatusOK, `{"data":[],"error":{"message":"no"}}`
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(`{"data":[],"error":{"message":"no"}}`))
+		_, _ = io.WriteString(w, body)
 	}))
 	defer s.Close()
 	const key = forebay.Secret("the-key")
@@ -40,7 +42,7 @@ func TestAskKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, code := range []int{200, 401, 403, 404, 429, 500} {
+		for _, code := range []int{200, 400, 401, 403, 404, 429, 500} {
 			status = code
 			said, err := provider.(KeyAsker).AskKey(t.Context())
 			if said != (code == 200) || (err != nil) != (code == 401) {
@@ -51,8 +53,13 @@ func TestAskKey(t *testing.T) {
 			}
 		}
 	}
-	s.Close()
 	provider, _ := providers[0].make()
+	status, body = http.StatusBadRequest, `[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}]`
+	said, err := provider.(KeyAsker).AskKey(t.Context())
+	if failure, ok := errors.AsType[*forebay.TaskError](err); said || !ok || failure.Code != CodeUnauthorized {
+		t.Errorf("Gemini refuses the key: %v, %v", said, err)
+	}
+	s.Close()
 	if said, err := provider.(KeyAsker).AskKey(t.Context()); said || err == nil {
 		t.Errorf("nobody there: %v, %v", said, err)
 	}

@@ -2,9 +2,11 @@ package tasks
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
@@ -40,5 +42,42 @@ func TestEstimateIsWhatIsSent(t *testing.T) {
 		if sent != c.want || estimated != c.want {
 			t.Errorf("%s %s: %d are sent and %d estimated, want %d", c.task, c.input, sent, estimated, c.want)
 		}
+	}
+}
+
+// A model may use up a task's own limit by thinking. Later calls have the deployment's limit, and
+// that is set aside for them. A limit of the configuration stays. The task's own limit stays if
+// the model wrote too much.
+func TestModelsMayThink(t *testing.T) {
+	const input = `"Fine."`
+	thinks := model.ChatResponse{FinishReason: "length", Usage: forebay.TokenUsage{OutputTokens: 100}}
+	tagged, rambles := thinks, thinks
+	tagged.Text, rambles.Text = "<think>\nThe user", `{"sentiment": "pos pos pos`
+	for _, c := range []struct {
+		name       string
+		option     Option
+		answer     model.ChatResponse
+		sent, next int
+		says       string
+	}{
+		{"in silence", Option{}, thinks, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for"},
+		{"in its text", Option{}, tagged, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for"},
+		{"a configured limit", Option{MaxOutputTokens: 70}, thinks, 70, 70, "cut off at its token limit of 70, which what the model thinks counts for"},
+		{"without end", Option{}, rambles, 100, 100, "cut off at its token limit of 100"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			models := &oneDeployment{Deployment: model.Deployment{Name: "east", Provider: canned{chat: c.answer}}}
+			task := build(t, Config{Models: models, Tasks: map[string]Option{"sentiment": c.option}})["sentiment"]
+			for _, want := range []int{c.sent, c.next} {
+				estimated := task.Estimate(json.RawMessage(input), int64(len(input))).MaxOutputTokens
+				_, err := run(t, task, input)
+				if failure := taskError(t, err); want == c.sent && !strings.HasSuffix(failure.Message, c.says) {
+					t.Errorf("it says %q, want %q at the end", failure.Message, c.says)
+				}
+				if models.chat.MaxOutputTokens != want || estimated != int64(want) {
+					t.Errorf("%d are sent and %d estimated, want %d", models.chat.MaxOutputTokens, estimated, want)
+				}
+			}
+		})
 	}
 }

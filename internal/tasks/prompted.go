@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"text/template"
 
 	"github.com/forebayhq/forebay"
@@ -23,6 +25,9 @@ type prompted struct {
 	models         Models
 	forwards       func(model string) bool
 	maxOutputBytes int64
+	// thinks is set once a model has used up the task's own limit before it wrote anything. From
+	// then on calls have the deployment's limit instead.
+	thinks atomic.Bool
 }
 
 // answersFactor limits a result with more than a text, in relation to the text that it may have.
@@ -33,7 +38,8 @@ type kind struct {
 	description    string
 	model          string
 	system, prompt string
-	maxTokens      int // limit of the answer; 0: the deployment's
+	// maxTokens limits the answer, without what a model thinks before it; 0: the deployment's limit.
+	maxTokens int
 	// asks returns how many output tokens an input, which is an object, asks for. 0 means that the
 	// input does not say. asks may be nil.
 	asks func(o Option, input json.RawMessage) int64
@@ -121,12 +127,7 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	if err != nil {
 		return forebay.TaskResult{}, invalidInput(err)
 	}
-	if chat.MaxOutputTokens == 0 {
-		chat.MaxOutputTokens = p.option.MaxOutputTokens
-	}
-	if chat.MaxOutputTokens == 0 {
-		chat.MaxOutputTokens = p.kind.maxTokens
-	}
+	own := p.limit(&chat)
 	if chat.Temperature == nil {
 		chat.Temperature = p.option.Temperature
 	}
@@ -150,13 +151,10 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	}
 	output, err := req.result(resp)
 	if err != nil {
-		var t *forebay.TaskError
-		if resp.FinishReason == "length" && errors.As(err, &t) {
-			cut := *t
-			cut.Message += "; it was cut off at its token limit"
-			err = &cut
+		if own && thought(resp) {
+			p.thinks.Store(true)
 		}
-		return result, err
+		return result, cutAt(chat.MaxOutputTokens, resp, err)
 	}
 	if result.Output, err = forebay.EncodeJSON(output); err != nil {
 		return result, malformed("the answer cannot be written as JSON")
@@ -166,4 +164,41 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 		return result, forebay.Permanent(model.CodeResponseTooLarge, "the answer is over the size limit")
 	}
 	return result, nil
+}
+
+// limit sets the limit of a call that asks for none. It reports whether that is the task's own.
+func (p *prompted) limit(chat *model.ChatRequest) (own bool) {
+	if p.kind.maxTokens == 0 || p.option.MaxOutputTokens > 0 {
+		chat.MaxOutputTokens = cmp.Or(chat.MaxOutputTokens, p.option.MaxOutputTokens)
+		return false
+	}
+	if p.thinks.Load() {
+		chat.MaxOutputTokens = 0
+		return false
+	}
+	chat.MaxOutputTokens = cmp.Or(chat.MaxOutputTokens, p.kind.maxTokens)
+	return true
+}
+
+// thought reports whether an answer ended at its limit while the model was still thinking. What it
+// thinks is left out of the text, or begins it in a tag.
+func thought(resp model.ChatResponse) bool {
+	return resp.FinishReason == "length" && (resp.Text == "" || strings.HasPrefix(strings.TrimSpace(resp.Text), "<think>"))
+}
+
+// cutAt adds to an error of an answer that it ended at its limit.
+func cutAt(limit int, resp model.ChatResponse, err error) error {
+	t, ok := errors.AsType[*forebay.TaskError](err)
+	if resp.FinishReason != "length" || !ok {
+		return err
+	}
+	cut := *t
+	cut.Message += "; it was cut off at its token limit"
+	if limit > 0 {
+		cut.Message += " of " + strconv.Itoa(limit)
+	}
+	if thought(resp) {
+		cut.Message += ", which what the model thinks counts for"
+	}
+	return &cut
 }

@@ -51,7 +51,8 @@ func TestJobPages(t *testing.T) {
 	})
 }
 
-// A purge takes what its page has shown, and not what was set aside since.
+// A purge takes what its page has shown, and not what was set aside since. The commands of the
+// page take the same, in the tenant of the page.
 func TestPurgeTakesWhatWasShown(t *testing.T) {
 	t.Parallel()
 	dashboardtest.OnDatabases(t, func(t *testing.T, database string) {
@@ -61,6 +62,12 @@ func TestPurgeTakesWhatWasShown(t *testing.T) {
 		v := s.Visit(t, key)
 		page := v.Get("/dead-letters/default/redrive").Is(http.StatusOK).Has("1 job would go")
 		before := page.One(`name="before" value="([^"]+)"`)
+		page.Has("forebay dead-letters purge --before " + before + " --queue default<").Lacks("--for-tenant")
+		v.Get("/dead-letters").Has("forebay dead-letters list --all-tenants --all-queues<")
+		s.Job(t, s.KeyOf(t, "other", forebay.ScopeSubmit, forebay.ScopeRead), "parse", `{"good":false}`, forebay.StatusFailed)
+		v.Get("/dead-letters/default/redrive?tenant=other&task=parse&after=2026-01-02T03:04").Is(http.StatusOK).Has("1 job would go",
+			"purge --after 2026-01-02T03:04:00Z --before", "--queue default --task parse --for-tenant other<")
+		v.Get("/?tenant=other").Has("forebay dlq list --queue default --for-tenant other<")
 		later := s.Job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
 		v.Post("/dead-letters/default/redrive", url.Values{"act": {"purge"}, "confirm": {"wrong"}, "before": {before}}).Is(http.StatusUnprocessableEntity)
 		v.Post("/dead-letters/default/redrive", url.Values{"act": {"purge"}, "confirm": {"default"}, "before": {before}}).Is(http.StatusOK)

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
@@ -116,8 +118,22 @@ func TestQueuePages(t *testing.T) {
 		for i := range 3 {
 			dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: strconv.Itoa(i)}))
 		}
-		admin.Post(box+"/purge", dashboardtest.Values("confirm", "")).Is(http.StatusUnprocessableEntity)
-		admin.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail")).Is(http.StatusOK).Has("3 messages removed.")
+		// What is sent after the page was shown stays. It was not looked at.
+		shown := admin.Get(box + "/purge").Is(http.StatusOK).One(`name="before" value="([^"]+)"`)
+		for at := dashboardtest.Must[time.Time](t)(time.Parse(time.RFC3339Nano, shown)); time.Now().Before(at); {
+			runtime.Gosched() // within a millisecond
+		}
+		dashboardtest.Must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: "later"}))
+		again := admin.Post(box+"/purge", dashboardtest.Values("confirm", "", "before", shown)).Is(http.StatusUnprocessableEntity)
+		if kept := again.One(`name="before" value="([^"]+)"`); kept != shown {
+			t.Errorf("the page shows what was there before %s, and then what was before %s", shown, kept)
+		}
+		admin.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail", "before", "now")).Is(http.StatusUnprocessableEntity)
+		admin.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail", "before", shown)).Is(http.StatusOK).Has("3 messages removed.")
+		if left := dashboardtest.Peek(t, c, "eu/mail"); len(left) != 1 || left[0].Subject != "later" {
+			t.Errorf("left are %+v", left)
+		}
+		admin.Post(box+"/purge", dashboardtest.Values("confirm", "eu/mail")).Is(http.StatusOK).Has("1 message removed.")
 
 		rights(t, s, c, database)
 	})

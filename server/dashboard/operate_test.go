@@ -133,6 +133,16 @@ func TestRetriesPage(t *testing.T) {
 			`href="/ui/jobs?task=parse"`, `<svg class="chart"`, "1 succeeded, 1 failed", "the most are 2 at ")
 		o.view.Get("/retries?tenant=other").Is(http.StatusOK).Has("1 succeeded, 0 failed").Lacks("unreadable")
 		o.reader.Get("/retries").Is(http.StatusOK).Lacks("unreadable", "all tenants")
+		o.Job(t, o.readKey, "parse", `{"good":false}`, forebay.StatusFailed)
+		o.reader.Until("/retries", "unreadable").Lacks("/ui/dead-letters")
+		// Nothing leads somebody who only reads to what they may not open.
+		now, queue := o.reader.Get("/").Is(http.StatusOK).Has("cannot succeed as they are"), o.reader.Get("/queues/default").Is(http.StatusOK)
+		for _, closed := range []string{"/ui/dead-letters", "/ui/quarantine", "/ui/webhooks", "forebay dlq", "forebay queues pause"} {
+			if strings.Contains(now.Body+queue.Body, closed) {
+				t.Errorf("the pages of a reader lead to %s", closed)
+			}
+		}
+		o.view.Get("/").Is(http.StatusOK).Has("/ui/dead-letters?queue=default", "/ui/quarantine", "forebay dlq list --queue default --all-tenants<")
 		o.reader.Get("/retries?last=30d").Is(http.StatusOK)
 		o.reader.Get("/retries?tenant=acme").Is(http.StatusForbidden)
 		o.view.Get("/retries?since=2010-01-01T00:00&until=2010-01-02T00:00").Is(http.StatusOK).Has("No attempt ended")

@@ -78,6 +78,15 @@ func (v View) Here() string {
 	return v.URL.RequestURI()
 }
 
+// InTenant is a command that acts where the page does. A command without the tenant would act in
+// the one of the reader's key.
+func (v View) InTenant(command string) string {
+	if v.Tenant == "" || !strings.HasPrefix(command, "forebay ") || strings.HasPrefix(command, "forebay keys create ") {
+		return command
+	}
+	return command + " --for-tenant " + Shell(v.Tenant)
+}
+
 // Asset returns the address of an asset.
 func (v View) Asset(name string) string { return v.Site.Assets[name] }
 

@@ -231,6 +231,9 @@ func (r *Request) Withheld() bool { return r.Tenant != "" && !r.May(string(foreb
 // Operator reports whether the caller sees every tenant.
 func (r *Request) Operator() bool { return r.Caller.May(forebay.ScopeView) }
 
+// Operates reports whether the caller sees what was set aside, and webhooks.
+func (r *Request) Operates() bool { return r.Caller.May(forebay.ScopeOperate) || r.Operator() }
+
 // AllTenants reports whether a list shows every tenant. Whoever may see all sees all, unless
 // the address names one tenant or says ?all=no.
 func (r *Request) AllTenants() bool {

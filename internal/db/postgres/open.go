@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -88,19 +90,41 @@ func ConnectURL(ctx context.Context, address string) (*Conn, error) {
 
 // unreachable says why there is no connection, without what a server's message may quote.
 func unreachable(err error) error {
-	var refused *pgconn.PgError
 	message := "the database server cannot be reached"
-	if errors.As(err, &refused) {
-		switch refused.Code {
-		case "28P01", "28000":
-			message = "the database server refuses this user or password"
-		case "3D000":
-			message = "the database server has no database of that name; create it first"
-		default:
-			message = "the database server refuses the connection (" + refused.Code + ")"
-		}
+	var refused *pgconn.PgError
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &refused):
+		message = refusal(refused.Code)
+	case errors.Is(err, pgconn.ErrReadOnlyConnection):
+		message = "the database server takes no writes: it is a standby or read-only; name the primary, too"
+	case errors.As(err, &untrusted):
+		message = "the database server's certificate is not one that sslmode and sslrootcert accept"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		message = "the database server has no TLS, which the URL's sslmode demands"
 	}
 	return driver.Unusable(message, err)
+}
+
+// refusal says what a server's code means when it takes no connection.
+func refusal(code string) string {
+	switch code {
+	case "28P01":
+		return "the database server refuses this user or password"
+	case "28000":
+		return "the database server refuses this user: there is none of that name, or pg_hba.conf lets it in another way, such as by TLS"
+	case "3D000":
+		return "the database server has no database of that name; create it first"
+	case "42501":
+		return "this database user may not connect to the database"
+	case "42704":
+		return "the database server does not know a parameter of the URL"
+	case "53300":
+		return "the database server has no connection left for this user or database"
+	case "57P03":
+		return "the database server is starting or stopping"
+	}
+	return "the database server refuses the connection (" + code + ")"
 }
 
 // UnusableOnServer is the error for a caller when a server cannot be used.
@@ -110,8 +134,13 @@ func UnusableOnServer(err error) error {
 		return err
 	}
 	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "42501" {
-		return driver.Unusable("this database user may not create Forebay's schema or its tables", err)
+	if errors.As(err, &refused) {
+		switch refused.Code {
+		case "42501":
+			return driver.Unusable("this database user may not create Forebay's schema or its tables", err)
+		case "3F000":
+			return driver.Unusable("there is no schema of the URL's search_path; create it first", err)
+		}
 	}
 	return fmt.Errorf("open database: %w", err)
 }

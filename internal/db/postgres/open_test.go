@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +74,39 @@ func TestSlowMigration(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// A server that takes no connection, or has no place for the tables, is told apart from one that
+// cannot be reached.
+func TestWhyADatabaseDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	address := pgtest.Database(t)
+	for _, c := range []struct {
+		change func(*url.URL, url.Values)
+		want   string
+	}{
+		{func(u *url.URL, _ url.Values) { u.Host = "127.0.0.1:1" }, "cannot be reached"},
+		{func(u *url.URL, _ url.Values) { u.User = url.UserPassword(u.User.Username(), "wrong") }, "refuses this user or password"},
+		{func(u *url.URL, _ url.Values) { u.Path = "/nowhere" }, "has no database of that name"},
+		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "require") }, "has no TLS"},
+		{func(_ *url.URL, q url.Values) { q.Set("serach_path", "forebay") }, "does not know a parameter of the URL"},
+		{func(_ *url.URL, q url.Values) { q.Set("default_transaction_read_only", "on") }, "takes no writes"},
+		{func(_ *url.URL, q url.Values) { q.Set("search_path", "nowhere") }, "no schema of the URL's search_path"},
+	} {
+		u, err := url.Parse(address)
+		mustDo(t, err)
+		query := u.Query()
+		c.change(u, query)
+		u.RawQuery = query.Encode()
+		conn, err := ConnectURL(t.Context(), u.String())
+		if err == nil {
+			err = UnusableOnServer(conn.PrepareDatabase(t.Context(), false))
+			conn.Close()
+		}
+		if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
 }
 
 // A connection that turns out to lead to another process of the server writes nothing.

@@ -59,6 +59,9 @@ func deadLetters(r *kit.Request) error {
 		return err
 	}
 	line := command("forebay "+d.Place.Segment+" list", query)
+	if d.Queue == "" {
+		line += " --all-queues"
+	}
 	query.Set("limit", pageSize)
 	if cursor := r.Query("cursor"); cursor != "" {
 		query.Set("cursor", cursor)
@@ -134,8 +137,12 @@ func renderBulk(r *kit.Request, get func(string) string, problem string) error {
 		return err
 	}
 	d.Report = &report
+	selected := kit.Values("queue", d.Queue)
+	for name, value := range d.Values {
+		selected.Set(name, timeValue("created_"+name, value))
+	}
 	page := kit.Page{Title: d.Place.Name + " of " + d.Queue + ": redrive or purge", Section: "/dead-letters", Data: d, Still: true,
-		Commands: []string{"forebay " + d.Place.Segment + " redrive --queue " + d.Queue + " --dry-run", "forebay " + d.Place.Segment + " purge --queue " + d.Queue}}
+		Commands: []string{command("forebay "+d.Place.Segment+" redrive --dry-run", selected), command("forebay "+d.Place.Segment+" purge", selected)}}
 	if problem != "" {
 		page.Status = 422
 	}

@@ -38,7 +38,7 @@ func deadFilter(v url.Values) (f forebay.DeadMessageFilter, what string, err err
 // hidden are the values of a form that say which dead letters are meant.
 func hidden(v url.Values) map[string]string {
 	h := map[string]string{}
-	for _, name := range []string{"number", "reason", "up_to", "first_at", "tab"} {
+	for _, name := range []string{"number", "reason", "up_to", "first_at", "tab", "before"} {
 		if value := v.Get(name); value != "" {
 			h[name] = value
 		}
@@ -205,6 +205,9 @@ func confirmPurge(r *kit.Request) error { return purgePage(r, r.URL.Query(), "",
 
 func purgePage(r *kit.Request, v url.Values, problem string, status int) error {
 	e := entityOf(r)
+	if v.Get("tab") != deadTab && v.Get("before") == "" { // what is sent later was not looked at
+		v.Set("before", time.Now().UTC().Truncate(time.Millisecond).Add(time.Millisecond).Format(time.RFC3339Nano))
+	}
 	c := confirmation{Type: e.Name, Action: e.Page("purge"), Button: "Remove for good", Back: tabOf(e.Page(), v.Get("tab") == deadTab), Problem: problem, Hidden: hidden(v), Scope: "operate"}
 	if v.Get("tab") != deadTab {
 		c.Text = "All active messages of " + e.Name + " that are there now will be removed for good. Locked, deferred and scheduled ones stay, and so do its dead letters."
@@ -247,7 +250,7 @@ func purge(r *kit.Request) error {
 		return purgePage(r, form, problem, http.StatusUnprocessableEntity)
 	}
 	if form.Get("tab") != deadTab {
-		return purgeActive(r, e)
+		return purgeActive(r, e, form.Get("before"))
 	}
 	f, _, err := deadFilter(form)
 	if err != nil {
@@ -265,8 +268,16 @@ func purge(r *kit.Request) error {
 	return r.Done(tabOf(e.Page(), true), ended(done, more, "removed"))
 }
 
-func purgeActive(r *kit.Request, e entity) error {
+// purgeActive removes what was there when the page was shown.
+func purgeActive(r *kit.Request, e entity, shown string) error {
 	before := time.Now()
+	if shown != "" {
+		at, err := time.Parse(time.RFC3339Nano, shown)
+		if err != nil {
+			return forebay.Invalid("before", "must be a time")
+		}
+		before = at
+	}
 	done, more := 0, true
 	for round := 0; more && round < maxRounds; round++ {
 		n, err := r.Client.Messages(e.Name).DeleteBefore(r.Context(), forebay.DeleteMessagesRequest{Before: before})

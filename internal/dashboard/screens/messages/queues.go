@@ -146,8 +146,11 @@ func queuePage(r *kit.Request, with refusal) error {
 		if err != nil {
 			return err
 		}
-		return pages.Render(r, "job-queue", kit.Page{Title: "Queue " + q.Name, Section: "/queues", Data: q,
-			Commands: []string{"forebay queues show " + q.Name, "forebay queues pause " + q.Name, "forebay queues resume " + q.Name}})
+		commands := []string{"forebay queues show " + q.Name}
+		if r.May("admin") {
+			commands = append(commands, "forebay queues pause "+q.Name, "forebay queues resume "+q.Name)
+		}
+		return pages.Render(r, "job-queue", kit.Page{Title: "Queue " + q.Name, Section: "/queues", Data: q, Commands: commands})
 	}
 	var q forebay.MessageQueue
 	if err := json.Unmarshal(found, &q); err != nil {

@@ -64,7 +64,12 @@ func now(r *kit.Request) error {
 	for _, q := range d.Queues {
 		d.Sums.add(q)
 	}
-	d.Needs = append(d.Needs, needsOfQueues(d.Queues)...)
+	d.Needs = append(d.Needs, needsOfQueues(d.Queues, flagOfAll(d.All))...)
+	if !r.Operates() { // they know of it, and somebody else mends it
+		for i := range d.Needs {
+			d.Needs[i].Link, d.Needs[i].Command = "", ""
+		}
+	}
 	if d.Backlog, err = r.Client.Backlog(r.Context(), d.All); err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func now(r *kit.Request) error {
 			return err
 		}
 	}
-	if r.May(string(forebay.ScopeOperate)) || r.Operator() {
+	if r.Operates() {
 		webhooks, err := r.Client.Webhooks(r.Context())
 		if err != nil {
 			return err
@@ -91,7 +96,11 @@ func now(r *kit.Request) error {
 		d.Needs = append(d.Needs, needsOfWebhooks(webhooks)...)
 	}
 	slices.SortStableFunc(d.Needs, func(a, b Need) int { return cmp.Compare(worst(b), worst(a)) })
-	return pages.Render(r, "now", kit.Page{Title: "Now", Section: "/", Data: d, Commands: []string{"forebay queues list", "forebay backlog", "forebay deployments list"}})
+	commands := []string{"forebay queues list" + flagOfAll(d.All), "forebay backlog" + flagOfAll(d.All)}
+	if r.Operator() {
+		commands = append(commands, "forebay deployments list")
+	}
+	return pages.Render(r, "now", kit.Page{Title: "Now", Section: "/", Data: d, Commands: commands})
 }
 
 func worst(n Need) int {
@@ -147,7 +156,9 @@ func (d *nowData) operators(r *kit.Request) error {
 	return nil
 }
 
-func needsOfQueues(queues []forebay.QueueInfo) (needs []Need) {
+// needsOfQueues is about queues. ofAll is the flag of commands for the jobs of every tenant; "":
+// one tenant's are shown.
+func needsOfQueues(queues []forebay.QueueInfo, ofAll string) (needs []Need) {
 	for _, q := range queues {
 		if q.Paused {
 			needs = append(needs, Need{What: "Queue " + q.Name + " is paused" + waiting(q.Active) + ".",
@@ -155,11 +166,11 @@ func needsOfQueues(queues []forebay.QueueInfo) (needs []Need) {
 		}
 		if q.DeadLetter > 0 {
 			needs = append(needs, Need{Bad: true, What: kit.Plural(q.DeadLetter, "job") + plus(q) + " of queue " + q.Name + " cannot succeed as they are: dead letters.",
-				Link: "/dead-letters?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay dlq list --queue " + q.Name})
+				Link: "/dead-letters?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay dlq list --queue " + q.Name + ofAll})
 		}
 		if q.Quarantine > 0 {
 			needs = append(needs, Need{Bad: true, What: kit.Plural(q.Quarantine, "job") + plus(q) + " of queue " + q.Name + " stand in quarantine.",
-				Link: "/quarantine?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay quarantine list --queue " + q.Name})
+				Link: "/quarantine?queue=" + url.QueryEscape(q.Name), Name: "Look, mend, redrive", Command: "forebay quarantine list --queue " + q.Name + ofAll})
 		}
 	}
 	return needs
@@ -221,8 +232,8 @@ func needsOfTenants(tenants []forebay.Tenant) (needs []Need) {
 		if t.Paused {
 			needs = append(needs, Need{What: "Tenant " + t.Name + " is paused.", Link: link, Name: "Resume it", Command: "forebay tenants resume " + t.Name})
 		}
-		if used, period := usedMost(t.BudgetState); used >= nearEnd {
-			n := Need{What: "Tenant " + t.Name + " has used " + kit.Number(used) + " % of its budget of the " + string(period) + ".",
+		if used := usedMost(t.BudgetState); used.percent >= nearEnd || t.Waiting > 0 {
+			n := Need{What: "Tenant " + t.Name + " has used " + used.String() + ".",
 				Link: link, Name: "Raise the budget", Command: "forebay tenants show " + t.Name}
 			if t.Waiting > 0 {
 				n.Bad, n.What = true, n.What+" "+kit.Plural(t.Waiting, "job")+" wait for it."
@@ -230,8 +241,8 @@ func needsOfTenants(tenants []forebay.Tenant) (needs []Need) {
 			needs = append(needs, n)
 		}
 		for _, k := range t.Keys {
-			if used, period := usedMost(k.BudgetState); used >= nearEnd {
-				needs = append(needs, Need{Bad: k.Waiting > 0, What: "The key " + k.KeyID + " of tenant " + t.Name + " has used " + kit.Number(used) + " % of its budget of the " + string(period) + ".",
+			if used := usedMost(k.BudgetState); used.percent >= nearEnd || k.Waiting > 0 {
+				needs = append(needs, Need{Bad: k.Waiting > 0, What: "The key " + k.KeyID + " of tenant " + t.Name + " has used " + used.String() + ".",
 					Link: kit.Path("keys", k.KeyID), Name: "Raise the budget"})
 			}
 		}
@@ -239,26 +250,40 @@ func needsOfTenants(tenants []forebay.Tenant) (needs []Need) {
 	return needs
 }
 
-// usedMost is the share of a budget that is used or held, in percent, in the period where that
-// is most.
-func usedMost(b forebay.BudgetState) (percent int64, period forebay.BudgetPeriod) {
+// share is how much of a budget is used or held.
+type share struct {
+	percent int64
+	period  forebay.BudgetPeriod // ""; nothing is
+}
+
+func (s share) String() string {
+	text := kit.Number(s.percent) + " % of its budget"
+	if s.period != "" {
+		text += " of the " + string(s.period)
+	}
+	return text
+}
+
+// usedMost is the share in the period where that is most. A job may wait although it is small: the
+// budget may be 0, or less than the job needs.
+func usedMost(b forebay.BudgetState) (most share) {
 	for _, u := range b.Usage {
 		tokens, usd := b.Budget.DailyTokens, b.Budget.DailyUSD
 		if u.Period == forebay.BudgetMonth {
 			tokens, usd = b.Budget.MonthlyTokens, b.Budget.MonthlyUSD
 		}
 		if tokens != nil && *tokens > 0 {
-			if p := int64(100 * float64(u.Tokens+u.HeldTokens) / float64(*tokens)); p > percent {
-				percent, period = p, u.Period
+			if p := int64(100 * float64(u.Tokens+u.HeldTokens) / float64(*tokens)); p > most.percent {
+				most = share{p, u.Period}
 			}
 		}
 		if usd != nil && *usd > 0 {
-			if p := int64(100 * float64(u.CostUSD+u.HeldUSD) / float64(*usd)); p > percent {
-				percent, period = p, u.Period
+			if p := int64(100 * float64(u.CostUSD+u.HeldUSD) / float64(*usd)); p > most.percent {
+				most = share{p, u.Period}
 			}
 		}
 	}
-	return percent, period
+	return most
 }
 
 func needsOfWebhooks(list []forebay.Webhook) (needs []Need) {
