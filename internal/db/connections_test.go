@@ -8,7 +8,6 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -44,14 +43,8 @@ func TestLostConnections(t *testing.T) {
 	url := pgtest.Database(t)
 	s := serve(t, Options{URL: url})
 	storeOne(t, s)
-	admin, err := pgconn.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close(context.Background())
-	const others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-	if _, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 10000) "+others).ReadAll(); err != nil {
-		t.Fatal(err)
+	if n, err := pgtest.Terminate(t.Context(), url); err != nil || n == 0 {
+		t.Fatalf("%d connections were ended (%v)", n, err)
 	}
 	storeOne(t, s)
 	if all := names(t, s); len(all) != 2 {

@@ -148,16 +148,30 @@ func administrator(ctx context.Context, server string) (*pgx.Conn, error) {
 }
 
 // Terminate ends all connections to the database of that URL, as an administrator would. It
-// returns how many there were.
+// returns how many there were, once they have ended.
 func Terminate(ctx context.Context, database string) (n int, err error) {
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close(ctx)
-	err = conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&n)
-	return n, err
+	return terminate(ctx, conn, conn.Config().Database)
+}
+
+// terminate ends all other connections to a database. A server before PostgreSQL 14 cannot wait for
+// their end itself.
+func terminate(ctx context.Context, conn *pgx.Conn, database string) (n int, err error) {
+	var ended []int32
+	if err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(pid) FILTER (WHERE pg_terminate_backend(pid)), '{}') FROM pg_stat_activity
+		WHERE datname = $1 AND pid <> pg_backend_pid()`, database).Scan(&ended); err != nil {
+		return 0, err
+	}
+	for there := true; there; {
+		if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity, pg_sleep(0.01) WHERE pid = ANY ($1))", ended).Scan(&there); err != nil {
+			return len(ended), err
+		}
+	}
+	return len(ended), nil
 }
 
 // execute runs one statement on a connection of its own.

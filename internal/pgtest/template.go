@@ -75,14 +75,15 @@ func (p Template) make(ctx context.Context, server, name string) error {
 		return err
 	}
 	draft := pgx.Identifier{strings.TrimPrefix(u.Path, "/")}.Sanitize()
-	for _, statement := range []string{
-		"ALTER DATABASE " + draft + " WITH ALLOW_CONNECTIONS false", // a copy needs that nobody is connected
-		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '" + strings.TrimPrefix(u.Path, "/") + "'",
-		"ALTER DATABASE " + draft + " RENAME TO " + pgx.Identifier{name}.Sanitize(),
-	} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return errors.Join(fmt.Errorf("make a template: %w", err), drop(ctx))
-		}
+	_, err = conn.Exec(ctx, "ALTER DATABASE "+draft+" WITH ALLOW_CONNECTIONS false") // a copy needs that nobody is connected
+	if err == nil {
+		_, err = terminate(ctx, conn, strings.TrimPrefix(u.Path, "/"))
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, "ALTER DATABASE "+draft+" RENAME TO "+pgx.Identifier{name}.Sanitize())
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("make a template: %w", err), drop(ctx))
 	}
 	return nil
 }
