@@ -1,9 +1,12 @@
 package interop_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay/internal/toolchain"
@@ -40,4 +43,27 @@ func TestAnthropicSDKs(t *testing.T) {
 		program.Env = []string{"PYTHONPATH=" + packages}
 		runChecks(t, program, base, key)
 	})
+}
+
+// The page names the versions that the tests run.
+func TestAnthropicPageNamesItsVersions(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/anthropic.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	for file, c := range map[string]struct{ pattern, named string }{
+		"requirements.txt": {`(?m)^anthropic==(\S+)`, "`anthropic` %s)"},
+		"package.json":     {`@anthropic-ai/sdk": "([^"]+)"`, "`@anthropic-ai/sdk` %s)"},
+	} {
+		content, err := os.ReadFile(filepath.Join("testdata", "anthropic", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := regexp.MustCompile(c.pattern).FindSubmatch(content)
+		if version == nil || !strings.Contains(text, fmt.Sprintf(c.named, version[1])) {
+			t.Errorf("the page does not name the version of %s: %q", file, version)
+		}
+	}
 }
