@@ -81,11 +81,7 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 // surfaces returns the interfaces of other products.
 func (s *Server) surfaces() []api.Surface {
 	first := s.openAI()
-	messages := &openai.Messages{API: first, Serves: func(name string) (known, forwards bool) {
-		now := s.deployments.called.Load()
-		return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsAnthropic: true})) > 0
-	}}
-	return []api.Surface{first, messages}
+	return []api.Surface{first, &openai.Messages{API: first}}
 }
 
 // openResponses makes the service of responses usable.
@@ -117,6 +113,9 @@ func (s *Server) openAI() *openai.API {
 		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes,
 		KeepBodies: keep, Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
 		Batches: s.batches, Serves: s.deployments.serves, Spent: s.store.Admission.Spent,
+		ServesMessages: func(name string) (known, forwards bool) {
+			return s.deployments.serves(name, forebay.CallEstimate{AsAnthropic: true})
+		},
 		Models: func() []openai.Model {
 			owners := map[string][]string{}
 			for _, served := range s.deployments.called.Load().router.Deployments() {

@@ -239,7 +239,10 @@ func (w *waiting) failed(job forebay.Job, last model.ForwardResponse, err error)
 	}
 	h := w.Writer.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("X-Should-Retry", "false") // it was tried as often as is good
+	h.Set("X-Should-Retry", "false")                   // it was tried as often as is good
+	if id := last.Header.Get("Request-Id"); id != "" { // Anthropic's, as in the body
+		h.Set("Request-Id", id)
+	}
 	w.Writer.WriteHeader(last.Status)
 	_, _ = w.Writer.Write(body)
 	return nil

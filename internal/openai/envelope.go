@@ -154,6 +154,10 @@ func refusalOf(r api.Refusal) *failure {
 
 // Refuse implements [api.Surface].
 func (a *API) Refuse(w http.ResponseWriter, r api.Refusal) {
+	if ofAnthropic(r.Request) {
+		refusalOf(r).writeMessages(w)
+		return
+	}
 	refusalOf(r).write(w)
 }
 

@@ -30,3 +30,12 @@ func TestErrorOfAProviderIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// An overload has a status of Anthropic's own, and its own type of error.
+func TestMessagesErrorOfAnOverload(t *testing.T) {
+	t.Parallel()
+	const want = `{"error":{"message":"m","type":"overloaded_error"},"request_id":"r","type":"error"}`
+	if got := string(messagesError(&failure{status: 529, message: "m"}, "r")); got != want {
+		t.Errorf("%s", got)
+	}
+}

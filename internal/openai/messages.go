@@ -18,9 +18,6 @@ const endpointMessages = "messages"
 // OpenAI's are. It implements [api.Surface].
 type Messages struct {
 	*API
-	// Serves reports whether there is a model of that name, and whether a deployment of it takes
-	// Anthropic's requests as they are.
-	Serves func(model string) (known, forwards bool)
 }
 
 // messagesRoots are the addresses under which the routes are.
@@ -31,32 +28,26 @@ func (a *Messages) Owns(path string) bool {
 	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/") || strings.HasPrefix(path, "/anthropic/")
 }
 
-// Key implements [api.Surface]. A key comes as x-api-key, or as Authorization: Bearer.
-func (a *Messages) Key(r *http.Request) (string, error) {
-	if key := r.Header.Get("X-Api-Key"); key != "" {
-		return key, nil
-	}
-	return api.Bearer(r.Header)
-}
+// Key implements [api.Surface].
+func (a *Messages) Key(r *http.Request) (string, error) { return messagesKey(r) }
 
 // Routes implements [api.Surface].
 func (a *Messages) Routes() []api.SurfaceRoute {
 	var routes []api.SurfaceRoute
-	for _, root := range messagesRoots {
-		routes = append(routes, api.SurfaceRoute{Method: http.MethodPost, Path: root + endpointMessages, Scope: forebay.ScopeSubmit, Handle: func(r *api.SurfaceRequest) error {
-			err := a.call(r)
-			if f, ok := err.(*failure); ok { //nolint:errorlint // handlers return it as it is
-				writeMessagesError(r.Writer, f)
-				return nil
-			}
-			return err
-		}})
+	add := func(scope forebay.Scope, method, path string, handle func(*api.SurfaceRequest) error) {
+		routes = append(routes, api.SurfaceRoute{Method: method, Path: path, Scope: scope, Handle: answering(handle, (*failure).writeMessages)})
 	}
+	for _, root := range messagesRoots {
+		add(forebay.ScopeSubmit, http.MethodPost, root+endpointMessages, a.call)
+	}
+	// Below /v1/ they are at addresses of OpenAI's API.
+	add(forebay.ScopeRead, http.MethodGet, "/anthropic/v1/models", a.listModelInfos)
+	add(forebay.ScopeRead, http.MethodGet, "/anthropic/v1/models/{model...}", a.getModelInfo)
 	return routes
 }
 
 // Refuse implements [api.Surface].
-func (a *Messages) Refuse(w http.ResponseWriter, r api.Refusal) { writeMessagesError(w, refusalOf(r)) }
+func (a *Messages) Refuse(w http.ResponseWriter, r api.Refusal) { refusalOf(r).writeMessages(w) }
 
 func (a *Messages) call(r *api.SurfaceRequest) error {
 	body, release, err := r.Body(a.MaxBody)
@@ -68,7 +59,7 @@ func (a *Messages) call(r *api.SurfaceRequest) error {
 	if err != nil {
 		return err
 	}
-	switch known, forwards := a.Serves(req.model); {
+	switch known, forwards := a.ServesMessages(req.model); {
 	case !known:
 		return unknownModel(req.model)
 	case !forwards:
@@ -81,7 +72,7 @@ func (a *Messages) call(r *api.SurfaceRequest) error {
 
 // messagesBroken is the event that ends a stream that broke.
 func messagesBroken(f *failure) []byte {
-	return []byte("event: error\ndata: " + string(messagesError(f)) + "\n\n")
+	return []byte("event: error\ndata: " + string(messagesError(f, "")) + "\n\n")
 }
 
 // MessagesTasks returns the tasks of Anthropic's endpoint for these models.
@@ -97,15 +88,21 @@ func (c *Calls) MessagesTasks(forwarder Forwarder, models []string) []forebay.Ta
 	return tasks
 }
 
+// An overload has a status of Anthropic's own.
+const (
+	statusOverloaded = 529
+	typeOverloaded   = "overloaded_error"
+)
+
 // messagesTypes are Anthropic's types of errors by status (documentation, "Errors").
 var messagesTypes = map[int]string{
 	http.StatusBadRequest: typeInvalid, http.StatusUnauthorized: "authentication_error", http.StatusPaymentRequired: "billing_error",
 	http.StatusForbidden: "permission_error", http.StatusNotFound: "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large",
-	http.StatusTooManyRequests: typeRateLimit, http.StatusGatewayTimeout: "timeout_error", http.StatusServiceUnavailable: "overloaded_error",
+	http.StatusTooManyRequests: typeRateLimit, http.StatusGatewayTimeout: "timeout_error", http.StatusServiceUnavailable: typeOverloaded, statusOverloaded: typeOverloaded,
 }
 
-// messagesError is the body of an error.
-func messagesError(f *failure) []byte {
+// messagesError is the body of an error. The id of the request may be "".
+func messagesError(f *failure, id string) []byte {
 	kind := messagesTypes[f.status]
 	switch {
 	case kind != "":
@@ -118,16 +115,24 @@ func messagesError(f *failure) []byte {
 	if f.param != "" {
 		message = f.param + ": " + message
 	}
-	body, err := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": message}})
+	members := map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": message}}
+	if id != "" {
+		members["request_id"] = id
+	}
+	body, err := json.Marshal(members)
 	if err != nil {
 		panic(err) // they are strings
 	}
 	return body
 }
 
-// writeMessagesError answers with a failure.
-func writeMessagesError(w http.ResponseWriter, f *failure) {
+// writeMessages answers with the failure, in Anthropic's shape.
+func (f *failure) writeMessages(w http.ResponseWriter) {
 	h := w.Header()
+	id := h.Get("X-Request-Id")
+	if id != "" {
+		h.Set("Request-Id", id) // which Anthropic's SDKs read
+	}
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
 	}
@@ -136,5 +141,5 @@ func writeMessagesError(w http.ResponseWriter, f *failure) {
 	}
 	h.Set("Content-Type", "application/json")
 	w.WriteHeader(f.status)
-	_, _ = w.Write(append(messagesError(f), '\n'))
+	_, _ = w.Write(append(messagesError(f, id), '\n'))
 }

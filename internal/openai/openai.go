@@ -28,6 +28,9 @@ type Options struct {
 	// Serves reports whether there is a model of that name, and whether a deployment of it can be
 	// called for that need.
 	Serves func(model string, need forebay.CallEstimate) (known, can bool)
+	// ServesMessages reports whether there is a model of that name, and whether a deployment of it
+	// takes Anthropic's requests as they are.
+	ServesMessages func(model string) (known, forwards bool)
 	// Spent returns for how long the budgets of a waiting job surely have no room for it. 0: they
 	// may have at any time.
 	Spent func(ctx context.Context, job string) (time.Duration, error)
@@ -84,6 +87,9 @@ func (a *API) Owns(path string) bool {
 
 // Key implements [api.Surface]. A key comes as Authorization: Bearer, or as api-key.
 func (a *API) Key(r *http.Request) (string, error) {
+	if ofAnthropic(r) {
+		return messagesKey(r)
+	}
 	if key := r.Header.Get("Api-Key"); key != "" {
 		return key, nil
 	}
@@ -101,7 +107,7 @@ const endpointResponses = "responses"
 func (a *API) Routes() []api.SurfaceRoute {
 	var routes []api.SurfaceRoute
 	add := func(scope forebay.Scope, method, path string, handle func(*api.SurfaceRequest) error) {
-		routes = append(routes, api.SurfaceRoute{Method: method, Path: path, Scope: scope, Handle: answering(handle)})
+		routes = append(routes, api.SurfaceRoute{Method: method, Path: path, Scope: scope, Handle: a.orAnthropic(path, handle)})
 	}
 	for _, root := range roots {
 		for _, endpoint := range endpoints {
@@ -112,7 +118,7 @@ func (a *API) Routes() []api.SurfaceRoute {
 			}
 		}
 		a.responseRoutes(root, add)
-		routes = append(routes, api.SurfaceRoute{Method: http.MethodGet, Path: root + "responses", Scope: forebay.ScopeRead, Or: forebay.ScopeSubmit, Handle: answering(a.listResponses)})
+		routes = append(routes, api.SurfaceRoute{Method: http.MethodGet, Path: root + "responses", Scope: forebay.ScopeRead, Or: forebay.ScopeSubmit, Handle: answering(a.listResponses, (*failure).write)})
 		add(forebay.ScopeSubmit, http.MethodPost, root+"files", a.createFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"files", a.listFiles)
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)
@@ -132,11 +138,11 @@ func (a *API) Routes() []api.SurfaceRoute {
 }
 
 // answering answers with the failures that a handler returns.
-func answering(handle func(*api.SurfaceRequest) error) func(*api.SurfaceRequest) error {
+func answering(handle func(*api.SurfaceRequest) error, write func(*failure, http.ResponseWriter)) func(*api.SurfaceRequest) error {
 	return func(r *api.SurfaceRequest) error {
 		err := handle(r)
 		if f, ok := err.(*failure); ok { //nolint:errorlint // handlers return it as it is
-			f.write(r.Writer)
+			write(f, r.Writer)
 			return nil
 		}
 		return err

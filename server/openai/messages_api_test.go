@@ -98,6 +98,7 @@ func TestMessagesAPIErrors(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.Header.Get("Anthropic-Beta") {
 		case "refuse":
+			w.Header().Set("Request-Id", "req_1")
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, refusal)
 		case "overload":
@@ -118,6 +119,9 @@ func TestMessagesAPIErrors(t *testing.T) {
 		resp, answer := servertest.Post(t, s, path, body, header...)
 		if e := gjson.Parse(answer); resp.StatusCode != status || e.Get("type").Str != "error" || e.Get("error.type").Str != kind || e.Get("error.message").Str == "" {
 			t.Errorf("%s: %d %s", what, resp.StatusCode, answer)
+		}
+		if id := resp.Header.Get("Request-Id"); status != 529 && (id == "" || id != gjson.Get(answer, "request_id").Str) {
+			t.Errorf("%s: the request %q in the header, and %s", what, id, answer)
 		}
 		return answer
 	}
@@ -145,5 +149,62 @@ func TestMessagesAPIErrors(t *testing.T) {
 	// Anthropic's deployments take no requests of OpenAI's API.
 	if resp, answer := servertest.Post(t, s, "/v1/chat/completions", fmt.Sprintf(body, "")); resp.StatusCode != 400 || gjson.Get(answer, "error.code").Str != "not_supported" {
 		t.Errorf("%d %s", resp.StatusCode, answer)
+	}
+}
+
+// TestMessagesAPIModels: lists of models and of files are at addresses of OpenAI's API. A request
+// of Anthropic's API finds there what that API has: the models that it can call, and no files.
+func TestMessagesAPIModels(t *testing.T) {
+	t.Parallel()
+	s := startMessages(t, servertest.StartUpstream(t, func(http.ResponseWriter, *http.Request, int64) {}))
+	version := []string{"Anthropic-Version", "2023-06-01"}
+	ask := func(method, path string, header ...string) (int, gjson.Result) {
+		t.Helper()
+		resp, answer := servertest.Ask(t, s, method, path, "", header...)
+		return resp.StatusCode, gjson.Parse(answer)
+	}
+	for path, want := range map[string]string{
+		"/v1/models":                             `["both","sonnet"] false both sonnet`,
+		"/anthropic/v1/models":                   `["both","sonnet"] false both sonnet`,
+		"/v1/models?limit=1":                     `["both"] true both both`,
+		"/v1/models?after_id=both":               `["sonnet"] false sonnet sonnet`,
+		"/v1/models?after_id=sonnet":             `[] false  `,
+		"/v1/models?before_id=sonnet":            `["both"] false both both`,
+		"/v1/models?before_id=sonnet&limit=1000": `["both"] false both both`,
+	} {
+		status, list := ask(http.MethodGet, path, version...)
+		if got := fmt.Sprint(list.Get("data.#.id"), list.Get("has_more"), list.Get("first_id"), list.Get("last_id")); status != http.StatusOK || got != want {
+			t.Errorf("%s: %d %s", path, status, list)
+		}
+	}
+	status, one := ask(http.MethodGet, "/v1/models/sonnet", version...)
+	created, err := time.Parse(time.RFC3339, one.Get("created_at").Str)
+	if status != http.StatusOK || one.Get("type").Str != "model" || one.Get("display_name").Str != "sonnet" || one.Get("lifecycle").Str != "active" || err != nil || created.IsZero() {
+		t.Errorf("%d %s", status, one)
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind         string
+	}{
+		{http.MethodGet, "/v1/models/chat", 404, "not_found_error"},
+		{http.MethodGet, "/anthropic/v1/models/nix", 404, "not_found_error"},
+		{http.MethodGet, "/v1/models?limit=0", 400, "invalid_request_error"},
+		{http.MethodGet, "/v1/models?before_id=nix", 400, "invalid_request_error"},
+		{http.MethodGet, "/v1/files?beta=true", 404, "not_found_error"},
+		{http.MethodGet, "/v1/files/f/content", 404, "not_found_error"},
+		{http.MethodDelete, "/v1/files/f", 404, "not_found_error"},
+		{http.MethodDelete, "/v1/models/sonnet", 405, "invalid_request_error"},
+	} {
+		if status, e := ask(c.method, c.path, version...); status != c.status || e.Get("type").Str != "error" || e.Get("error.type").Str != c.kind {
+			t.Errorf("%s %s: %d %s", c.method, c.path, status, e)
+		}
+	}
+	// Without the header both are OpenAI's.
+	if status, list := ask(http.MethodGet, "/v1/models"); status != http.StatusOK || list.Get("object").Str != "list" || list.Get("data.#").Int() != 3 {
+		t.Errorf("%d %s", status, list)
+	}
+	if status, list := ask(http.MethodGet, "/v1/files"); status != http.StatusOK || list.Get("object").Str != "list" {
+		t.Errorf("%d %s", status, list)
 	}
 }
