@@ -65,8 +65,8 @@ func TestALinkCannotSelect(t *testing.T) {
 	}
 }
 
-// A client of JMS settles in its transaction and for itself. It counts on getting the message again
-// at once if it rolls back.
+// A client of JMS settles in its transaction and for itself. It counts on getting the message
+// again at once if it rolls back.
 func TestARollbackGivesBackWhatItsClientHasSettled(t *testing.T) {
 	b := newBench(t, nil)
 	p, id := b.delivered("m")

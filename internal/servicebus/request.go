@@ -60,9 +60,10 @@ func (c *client) forget(r *replies) {
 }
 
 // replyLink finds the link for the answer to a request that came in a session. Some clients name
-// the target of their link in reply-to, some its name, and some nothing. Clients use the same names
-// in all sessions. So another session counts only for one that has no such link, as each link of
-// Microsoft's older SDK for Java has a session of its own, and if one link has that target.
+// the target of their link in reply-to, some its name, and some nothing. Clients use the same
+// names in all sessions, so those of the request's session come first. In Microsoft's older SDK
+// for Java each link has a session of its own. So one of another session is taken if this one has
+// none, and only one link has that target.
 func (c *client) replyLink(s *amqp.Session, at node, replyTo string) *replies {
 	c.mu.Lock()
 	defer c.mu.Unlock()

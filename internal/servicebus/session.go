@@ -25,8 +25,8 @@ const (
 	descriptorShared uint64 = 0x137000000E
 )
 
-// The filter by which clients of JMS and others have a link select messages. Its value is described
-// by either of these.
+// The filter by which clients of JMS and others have a link select messages. Its value is
+// described by either of these.
 const (
 	filterSelector            = "apache.org:selector-filter:string"
 	descriptorSelector uint64 = 0x0000468C00000004
