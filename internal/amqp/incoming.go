@@ -93,7 +93,7 @@ type Delivery struct {
 	Link *Incoming
 	// ID is the delivery-id, of which a session has one sequence in each direction.
 	ID uint32
-	// Tag is the peer's delivery-tag. It has at most 32 bytes.
+	// Tag is the peer's delivery-tag. It has at most 255 bytes.
 	Tag []byte
 	// Format is the message-format (§2.8.11).
 	Format uint32
@@ -214,8 +214,8 @@ func (c *Conn) wait(l *link) {
 func (in *Incoming) partOf(t *wire.Transfer) (*Delivery, *wire.Error) {
 	d := in.partial
 	if d == nil {
-		if t.DeliveryID == nil || t.DeliveryTag == nil || len(t.DeliveryTag) > wire.MaxDeliveryTag {
-			return nil, newError(wire.ErrInvalidField, fmt.Sprintf("the first transfer of a delivery needs a delivery-id, and a delivery-tag of at most %d bytes", wire.MaxDeliveryTag))
+		if t.DeliveryID == nil || t.DeliveryTag == nil {
+			return nil, newError(wire.ErrInvalidField, "the first transfer of a delivery needs a delivery-id and a delivery-tag")
 		}
 		d = &Delivery{Link: in, ID: *t.DeliveryID, Tag: append([]byte{}, t.DeliveryTag...)}
 		if t.MessageFormat != nil {

@@ -158,8 +158,8 @@ func Terminate(ctx context.Context, database string) (n int, err error) {
 	return terminate(ctx, conn, conn.Config().Database)
 }
 
-// terminate ends all other connections to a database. A server before PostgreSQL 14 cannot wait for
-// their end itself.
+// terminate ends all other connections to a database. A server before PostgreSQL 14 cannot wait
+// for their end itself.
 func terminate(ctx context.Context, conn *pgx.Conn, database string) (n int, err error) {
 	var ended []int32
 	if err := conn.QueryRow(ctx, `SELECT coalesce(array_agg(pid) FILTER (WHERE pg_terminate_backend(pid)), '{}') FROM pg_stat_activity

@@ -242,6 +242,12 @@ func (p *peer) credit(handle, n, window uint32) {
 	p.send(&wire.Flow{NextIncomingID: new(uint32), IncomingWindow: window, OutgoingWindow: 1000, Handle: &handle, DeliveryCount: new(uint32), LinkCredit: &n})
 }
 
+// drain has a link send what there is now, and take back the rest of its credit.
+func (p *peer) drain(handle, delivered, n, window uint32) {
+	p.Helper()
+	p.send(&wire.Flow{NextIncomingID: &delivered, IncomingWindow: window, OutgoingWindow: 1000, Handle: &handle, DeliveryCount: &delivered, LinkCredit: &n, Drain: true})
+}
+
 func transfer(handle, id uint32) *wire.Transfer {
 	return &wire.Transfer{Handle: handle, DeliveryID: &id, DeliveryTag: []byte{byte(id >> 8), byte(id)}, MessageFormat: new(uint32)}
 }

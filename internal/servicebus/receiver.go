@@ -68,13 +68,17 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 	}
 	// What the client has settled before it went counts before its session ends.
 	defer r.settled.close()
+	settled, run := r.settle, r.run
+	if browses(l.Attach().Source) {
+		settled, run = r.settleBrowsed, r.browse
+	}
 	err = l.Accept(amqp.OutgoingOptions{
-		Source: filter.answered(l.Attach().Source), Properties: properties, Settled: r.settle,
+		Source: filter.answered(l.Attach().Source), Properties: properties, Settled: settled,
 	})
 	if err != nil {
 		return
 	}
-	if err := r.run(r.grant.acting(l.Context())); err != nil && l.Context().Err() == nil {
+	if err := run(r.grant.acting(l.Context())); err != nil && l.Context().Err() == nil {
 		l.Detach(c.failure(err, r.entity.Path).wire())
 	}
 	<-l.Context().Done()
@@ -98,6 +102,11 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 		return nil, nil, fail(conditionNotAllowed, 400, "A topic cannot be received from: receive from its subscriptions.")
 	case filter.share:
 		return nil, nil, fail(conditionNotImpl, 501, "A lock of a session cannot be shared: accept the session without EnableNonExclusiveSession.")
+	case filter.selects:
+		return nil, nil, fail(conditionNotImpl, 501, "A link cannot select messages: use a subscription with a rule.")
+	case browses(l.Attach().Source) && filter.asked:
+		return nil, nil, fail(conditionNotImpl, 501, "A session cannot be browsed by a link: peek at its messages.")
+	case browses(l.Attach().Source):
 	case e.RequiresSession && !filter.asked:
 		return nil, nil, errNeedsSession
 	case !e.RequiresSession && filter.asked:

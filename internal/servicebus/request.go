@@ -60,15 +60,24 @@ func (c *client) forget(r *replies) {
 }
 
 // replyLink finds the link for the answer to a request that came in a session. Some clients name
-// the target of their link in reply-to, some its name, and some nothing. Links of other sessions
-// are never looked at: clients use the same names in all.
+// the target of their link in reply-to, some its name, and some nothing. Clients use the same
+// names in all sessions, so those of the request's session come first. In Microsoft's older SDK
+// for Java each link has a session of its own. So one of another session is taken if this one has
+// none, and only one link has that target.
 func (c *client) replyLink(s *amqp.Session, at node, replyTo string) *replies {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var byName, only *replies
-	found := 0
+	var byName, only, elsewhere *replies
+	found, foundElsewhere := 0, 0
 	for _, r := range c.replies {
-		if r.session != s || r.node.cbs != at.cbs || !strings.EqualFold(r.node.path, at.path) {
+		if r.node.cbs != at.cbs || !strings.EqualFold(r.node.path, at.path) {
+			continue
+		}
+		if r.session != s {
+			if replyTo != "" && r.address == replyTo {
+				foundElsewhere++
+				elsewhere = r
+			}
 			continue
 		}
 		if replyTo != "" && r.address == replyTo {
@@ -80,8 +89,11 @@ func (c *client) replyLink(s *amqp.Session, at node, replyTo string) *replies {
 		found++
 		only = r
 	}
-	if byName == nil && found == 1 {
+	switch {
+	case found == 1:
 		return only
+	case found == 0 && foundElsewhere == 1:
+		return elsewhere
 	}
 	return byName
 }

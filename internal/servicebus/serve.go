@@ -24,10 +24,14 @@ import (
 const (
 	// firstBytesTime is how long a client may take for its TLS handshake and its first bytes.
 	firstBytesTime = 20 * time.Second
-	// webSocketPath is where AMQP is spoken over a WebSocket, by this subprotocol.
+	// webSocketPath is where AMQP is spoken over a WebSocket.
 	webSocketPath        = "/$servicebus/websocket"
 	webSocketSubprotocol = "AMQPWSB10"
 )
+
+// webSocketSubprotocols are the names of AMQP: that of Service Bus, and that of the standard (AMQP
+// over WebSockets 1.0, 2.1), without which Qpid JMS does not go on.
+var webSocketSubprotocols = []string{webSocketSubprotocol, "amqp"}
 
 // ServeOptions say how a listener is served.
 type ServeOptions struct {
@@ -186,7 +190,7 @@ func (e *Endpoint) webSockets(ctx context.Context, open *gate, next http.Handler
 		}
 		defer open.leave()
 		// Web pages of other origins are refused by the library.
-		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{webSocketSubprotocol}, CompressionMode: websocket.CompressionDisabled})
+		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: webSocketSubprotocols, CompressionMode: websocket.CompressionDisabled})
 		if err != nil {
 			e.log.Debug("a WebSocket was refused", slog.Any("error", err))
 			return

@@ -21,6 +21,21 @@ func (b *bench) dialWebSocket() (*websocket.Conn, *http.Response, error) {
 	return websocket.Dial(b.Context(), "ws://"+b.address+webSocketPath, &websocket.DialOptions{Subprotocols: []string{webSocketSubprotocol}})
 }
 
+// A client over a WebSocket may call AMQP what the standard calls it.
+func TestSubprotocolsOfWebSockets(t *testing.T) {
+	b := newBench(t, nil)
+	for _, name := range webSocketSubprotocols {
+		ws, _, err := websocket.Dial(t.Context(), "ws://"+b.address+webSocketPath, &websocket.DialOptions{Subprotocols: []string{name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ws.Subprotocol(); got != name {
+			t.Errorf("%q instead of %q", got, name)
+		}
+		_ = ws.CloseNow()
+	}
+}
+
 // Serve waits also for connections over WebSockets, so that nothing is stored after it.
 func TestServeWaitsForWebSockets(t *testing.T) {
 	t.Parallel()

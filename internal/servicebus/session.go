@@ -25,6 +25,13 @@ const (
 	descriptorShared uint64 = 0x137000000E
 )
 
+// The filter by which clients of JMS and others have a link select messages. Its value is
+// described by either of these.
+const (
+	filterSelector            = "apache.org:selector-filter:string"
+	descriptorSelector uint64 = 0x0000468C00000004
+)
+
 const (
 	// sessionWait is how long a link waits for a session if its client does not say.
 	sessionWait = 65 * time.Second
@@ -36,10 +43,11 @@ const (
 
 // sessionFilter is the filter of a link.
 type sessionFilter struct {
-	asked bool
-	share bool   // the lock is to be shared
-	id    string // "": the next session that is free
-	at    int    // of its entry in the source's filters
+	asked   bool
+	share   bool   // the lock is to be shared
+	selects bool   // only some messages are to come
+	id      string // "": the next session that is free
+	at      int    // of its entry in the source's filters
 }
 
 func sessionFilterOf(s *wire.Source) (f sessionFilter) {
@@ -52,8 +60,10 @@ func sessionFilterOf(s *wire.Source) (f sessionFilter) {
 		if d, ok := value.(wire.Described); ok {
 			value = d.Value
 			f.share = f.share || d.Descriptor == descriptorShared
+			f.selects = f.selects || d.Descriptor == wire.Symbol(filterSelector) || d.Descriptor == descriptorSelector
 		}
 		f.share = f.share || name == filterShared
+		f.selects = f.selects || name == filterSelector
 		if name == filterSession {
 			f.asked, f.at = true, i
 			f.id, _ = textOf(value)

@@ -96,8 +96,9 @@ func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalStat
 		err = r.transactions.Add(r.grant.acting(r.link.Context()), r.grant.tenant(), state.TxnID, step,
 			r.stillAllowed(forebay.ScopeListen, r.entity.Path, r.grant.tenant()))
 	}
-	if s.Settled {
-		return // the client wants no answer
+	if s.Settled { // the client wants no answer
+		r.transactions.LetGo(r.grant.tenant(), state.TxnID, r.entity.Path, step.Token)
+		return
 	}
 	if err != nil {
 		r.link.Settle(s.ID, &wire.Rejected{Error: r.failure(r.lost(err), r.entity.Path).wire()})

@@ -125,7 +125,7 @@ func TestFieldErrorsNameTheField(t *testing.T) {
 		{codeOpen, List{"c", nil, uint64(5)}, "open: max-frame-size: it is not of type uint"},
 		{codeOpen, "secret", "open: it is not a list"},
 		{codeBegin, List{nil, uint32(1), uint32(1)}, "begin: outgoing-window: it is missing"},
-		{codeTransfer, List{uint32(1), nil, make([]byte, 33)}, "transfer: delivery-tag: it is longer than 32 bytes"},
+		{codeTransfer, List{uint32(1), nil, make([]byte, 256)}, "transfer: delivery-tag: it is longer than 255 bytes"},
 		{codeAttach, List{"n", uint32(1), true, uint8(3)}, "attach: snd-settle-mode: it is not a mode of the standard"},
 		{codeAttach, List{"n", uint32(1), true, nil, nil, "secret"}, "attach: source: it is not of type that the standard demands"},
 		{codeDetach, List{uint32(1), nil, condition("secret \xe2\x82\xac")}, "error: condition: a symbol is not ASCII"},

@@ -31,6 +31,10 @@ const (
 // MaxDeliveryTag is the size of the longest delivery tag (2.8.7).
 const MaxDeliveryTag = 32
 
+// MaxForeignTag is the size of the longest delivery tag that is taken from a peer. Those of
+// Microsoft's older SDK for Java have 36 bytes.
+const MaxForeignTag = 255
+
 // Attach attaches a link to a session (2.7.3).
 type Attach struct {
 	Name                 string // mandatory
@@ -69,7 +73,7 @@ type Flow struct {
 type Transfer struct {
 	Handle             uint32 // mandatory
 	DeliveryID         *uint32
-	DeliveryTag        []byte // nil for null, up to MaxDeliveryTag bytes
+	DeliveryTag        []byte // nil for null, up to MaxForeignTag bytes
 	MessageFormat      *uint32
 	Settled            bool
 	More               bool
@@ -260,8 +264,8 @@ func decodeTransfer(d *decoder) (*Transfer, error) {
 	if v.id, ok = f.uint("delivery-id"); ok {
 		v.DeliveryID = &v.id
 	}
-	if v.DeliveryTag = f.binary("delivery-tag"); len(v.DeliveryTag) > MaxDeliveryTag {
-		f.failed("delivery-tag", d.fail(d.at, "it is longer than 32 bytes"))
+	if v.DeliveryTag = f.binary("delivery-tag"); len(v.DeliveryTag) > MaxForeignTag {
+		f.failed("delivery-tag", d.fail(d.at, "it is longer than 255 bytes"))
 	}
 	if v.format, ok = f.uint("message-format"); ok {
 		v.MessageFormat = &v.format

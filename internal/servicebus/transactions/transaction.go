@@ -26,9 +26,36 @@ type transaction struct {
 	allowed []Allowed // one of each step
 	weight  int
 	bytes   int64
+	letGo   []lock
 	broken  error // why no step can be added and nothing committed; nil: they can
 	timer   *time.Timer
 	claim   *memory.Claim
+}
+
+// lock is that of a message which its client cannot settle any more.
+type lock struct{ path, token string }
+
+// release abandons the messages that the client has let go of.
+func (t *transaction) release(ctx context.Context) {
+	t.mu.Lock()
+	locks, tenant := t.letGo, t.tenant
+	t.letGo = nil
+	t.mu.Unlock()
+	if len(locks) == 0 {
+		return
+	}
+	steps := make([]messaging.Step, len(locks))
+	for i, l := range locks {
+		steps[i] = messaging.Step{Kind: bus.StepAbandon, Path: l.path, Token: l.token}
+	}
+	messages := t.service.messages
+	_, err := messages.Commit(ctx, tenant, steps)
+	if err == nil || isInDoubt(err) { // then they stay locked for their time
+		return
+	}
+	for i := range steps { // one is locked no more
+		_, _ = messages.Commit(ctx, tenant, steps[i:i+1])
+	}
 }
 
 // begin starts the time of the transaction with its first step, and reserves room for the step.
@@ -129,10 +156,14 @@ func (t *transaction) commit(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	}
-	switch forebay.CodeOf(err) {
-	case forebay.CodeUnavailable, forebay.CodeInternal:
+	case isInDoubt(err):
 		return errors.Join(ErrInDoubt, err)
 	}
 	return &RolledBackError{err}
+}
+
+// isInDoubt reports that the database failed.
+func isInDoubt(err error) bool {
+	code := forebay.CodeOf(err)
+	return code == forebay.CodeUnavailable || code == forebay.CodeInternal
 }

@@ -155,9 +155,14 @@ func (k *Coordinator) Discharge(ctx context.Context, id []byte, fail bool) error
 	c.mu.Unlock()
 	if fail {
 		t.end(ErrUnknown)
+		t.release(ctx)
 		return nil
 	}
-	return t.commit(ctx)
+	err := t.commit(ctx)
+	if err != nil && !errors.Is(err, ErrInDoubt) && ctx.Err() == nil {
+		t.release(ctx)
+	}
+	return err
 }
 
 // Allowed says whether a step may still be done. It is asked again before the commit, as the
@@ -172,6 +177,21 @@ func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step mes
 		return err
 	}
 	return t.add(ctx, tenant, &step, allowed, false)
+}
+
+// LetGo says that a client settles a message in a transaction and for itself, so that it cannot
+// settle it again. If the discharge finds that nothing is committed, the message is abandoned.
+// Else it would stay locked for its time.
+func (c *Connection) LetGo(tenant string, id []byte, path, token string) {
+	t, err := c.transaction(id)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tenant == tenant && len(t.letGo) < bus.MaxCommitSteps {
+		t.letGo = append(t.letGo, lock{path, token})
+	}
 }
 
 // Break breaks a transaction because a step was refused before it could be added.
