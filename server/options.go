@@ -86,7 +86,7 @@ type Limits struct {
 	MemoryBytes int64 `koanf:"memory_bytes"`
 	// Connections limits concurrent HTTP connections. The default is a third of the file
 	// descriptors, at most 8,192.
-	Connections int `koanf:"connections"`
+	Connections int `koanf:"connections" default:"at most 8192"`
 	// IdempotencyHours is how long an Idempotency-Key is remembered; default 168.
 	IdempotencyHours int `koanf:"idempotency_hours"`
 	// Tenant are the limits of each tenant without limits of its own. A field that is left out has
@@ -135,10 +135,10 @@ type ActivityOption struct {
 
 // ActivityRetry is the retry policy of an activity.
 type ActivityRetry struct {
-	Attempts    int           `koanf:"attempts"`    // in all, the first included; default 1
-	First       time.Duration `koanf:"first"`       // before the first repeat; default 1 s
-	Coefficient float64       `koanf:"coefficient"` // growth of the delay; default 2
-	Max         time.Duration `koanf:"max"`         // longest delay; default 1 min
+	Attempts    int           `koanf:"attempts" default:"1"`    // in all, the first included; default 1
+	First       time.Duration `koanf:"first" default:"1s"`      // before the first repeat; default 1 s
+	Coefficient float64       `koanf:"coefficient" default:"2"` // growth of the delay; default 2
+	Max         time.Duration `koanf:"max" default:"1m"`        // longest delay; default 1 min
 	// Jitter is the share of each delay that is drawn at random, 0 to 1.
 	Jitter float64 `koanf:"jitter"`
 	// Timeout is measured from when the activity was scheduled. No retry begins later; 0 means no
@@ -250,7 +250,7 @@ type TaskOption struct {
 	Temperature     *float64      `koanf:"temperature"`
 	Labels          []string      `koanf:"labels"` // classify: the labels when the input names none
 	Queue           string        `koanf:"queue"`
-	MaxAttempts     int           `koanf:"max_attempts"`
+	MaxAttempts     int           `koanf:"max_attempts" default:"the queue"`
 	Timeout         time.Duration `koanf:"timeout" default:"10m"` // of one call; default 10 min
 	HTTP            *HTTPTask     `koanf:"http"`
 }

@@ -199,7 +199,7 @@ func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, a
 		out.patience, out.thinks = max(answerPatience, p.idle), true
 	}
 	err := p.post(ctx, out, f.read)
-	p.hasThought(f.usage.reasoning)
+	p.hasThought(f.usage.reasoning, func() string { return reasoningEffort(req.Body) })
 	return f.ended(ctx, p.model, need, err), err
 }
 

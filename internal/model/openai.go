@@ -164,7 +164,7 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	}
 	err = p.post(ctx, out, a.read)
 	resp := a.response(ctx, req, err == nil)
-	p.hasThought(parseUsage(a.usage).ReasoningTokens)
+	p.hasThought(parseUsage(a.usage).ReasoningTokens, func() string { return effort })
 	resp.Limits = limits
 	if err != nil {
 		return resp, p.learn(err, newName, body.StreamOptions != nil)

@@ -25,15 +25,17 @@ func (p *openAI) knowThinking(c HTTPConfig) {
 // one that the request names; "" is none. Without one the model decides, unless the operator has
 // set how long it may be silent.
 func (p *openAI) mayThink(effort string) bool {
-	if effort != "" {
-		return !slices.Contains(littleEffort, effort)
-	}
-	return p.mayLearnToWait && p.thinks.Load()
+	return asksToThink(effort) || effort == "" && p.mayLearnToWait && p.thinks.Load()
 }
 
-// hasThought learns from an answer's tokens of reasoning that the model thinks.
-func (p *openAI) hasThought(reasoningTokens int64) {
-	if reasoningTokens > 0 && !p.thinks.Load() {
+func asksToThink(effort string) bool {
+	return effort != "" && !slices.Contains(littleEffort, effort)
+}
+
+// hasThought learns from an answer's tokens of reasoning that the model thinks. What a request has
+// asked for says nothing of requests that do not ask.
+func (p *openAI) hasThought(reasoningTokens int64, effort func() string) {
+	if reasoningTokens > 0 && !p.thinks.Load() && !asksToThink(effort()) {
 		p.thinks.Store(true)
 	}
 }

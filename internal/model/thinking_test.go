@@ -89,12 +89,15 @@ func TestSilenceOfAModelKnownToThink(t *testing.T) {
 	thought, not := answer(`"completion_tokens_details":{"reasoning_tokens":8}`), answer(`"total_tokens":12,"completion_tokens_details":{"reasoning_tokens":0}`)
 	for name, test := range map[string]struct {
 		model, first string
+		effort       string // that the first request names
 		config       HTTPConfig
 		thinks       bool
 	}{
 		"by its name":              {model: "gpt-5-pro", first: "", thinks: true},
 		"by its usage":             {model: "m", first: thought, thinks: true},
 		"by its total":             {model: "m", first: answer(`"total_tokens":300`), thinks: true},
+		"it thinks if it's asked":  {model: "m", first: thought, effort: "high"},
+		"it thinks all the same":   {model: "m", first: thought, effort: "none", thinks: true},
 		"it did not think":         {model: "m", first: not},
 		"the operator knows":       {model: "gpt-5-pro", first: thought, config: HTTPConfig{IdleTimeout: time.Minute}},
 		"a chat model by its name": {model: "gpt-5-chat-latest", first: ""},
@@ -106,10 +109,15 @@ func TestSilenceOfAModelKnownToThink(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				req, body := say("hi"), askStream
+				if test.effort != "" {
+					req.Extra = []Member{{"reasoning_effort", json.RawMessage(`"` + test.effort + `"`)}}
+					body = strings.Replace(askStream, "{", `{"reasoning_effort":"`+test.effort+`",`, 1)
+				}
 				if p := made.(*openAI); test.first != "" && !forward {
-					_, err = p.Chat(t.Context(), say("hi"))
+					_, err = p.Chat(t.Context(), req)
 				} else if test.first != "" {
-					_, err = p.Forward(t.Context(), (&taken{}).request(pathChat, askStream))
+					_, err = p.Forward(t.Context(), (&taken{}).request(pathChat, body))
 				}
 				if err != nil {
 					t.Fatal(err)

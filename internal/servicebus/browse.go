@@ -3,12 +3,14 @@ package servicebus
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/content"
 	"github.com/forebayhq/forebay/internal/sleep"
@@ -43,14 +45,20 @@ func (r *receiver) browse(ctx context.Context) error {
 			continue
 		}
 		next, err := r.browsePage(ctx, from, int(min(credit, messaging.MaxRawReceived)))
-		switch more := next > from; {
+		more := next > from
+		from = next // also after an error, for what was sent before it
+		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !temporary(err):
+		case temporary(err):
+			r.log.Warn("cannot send copies to a Service Bus client; trying again", slog.String("entity", r.entity.Path), slog.Any("error", err))
+			if sleep.For(ctx, retryReceive) != nil {
+				return nil
+			}
+		case err != nil:
 			return err
-		case err == nil && more:
-			from = next
-		case err == nil && drain:
+		case more:
+		case drain:
 			r.link.Drained()
 		default:
 			waiting, cancel := context.WithCancel(ctx)
@@ -66,13 +74,14 @@ func (r *receiver) browsePage(ctx context.Context, from int64, most int) (next i
 	if r.empty {
 		return from, nil
 	}
-	found, _, err := r.messages.Raw.Peek(ctx, r.grant.tenant(), r.entity.Path, "", from, most)
+	claim := r.sent.Claim(r.grant.tenant())
+	defer claim.Release()
+	found, _, err := r.messages.Raw.Peek(memory.With(ctx, claim), r.grant.tenant(), r.entity.Path, "", from, most)
 	if err != nil {
 		return from, err
 	}
-	claim := r.sent.Claim(r.grant.tenant())
-	defer claim.Release()
-	if err := claim.Grow(ctx, sizeOf(found)); err != nil {
+	left := sizeOf(found)
+	if err := claim.Grow(ctx, left-claim.Held()); err != nil {
 		return from, err
 	}
 	for i := range found {
@@ -87,6 +96,9 @@ func (r *receiver) browsePage(ctx context.Context, from int64, most int) (next i
 			}
 		}
 		from = m.Seq + 1
+		left -= sizeOf(found[i : i+1])
+		found[i] = bus.Message{} // a slow client holds only what is left
+		claim.Shrink(left)
 	}
 	return from, nil
 }

@@ -2,6 +2,8 @@ package servicebus
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
@@ -47,6 +49,53 @@ func TestABrowserLeavesTheMessages(t *testing.T) {
 	if err != nil || q.Active != 3 || q.Locked != 0 {
 		t.Errorf("%+v, %v", q, err)
 	}
+}
+
+// A copy that was sent is not sent again because there was no memory for the next one.
+func TestABrowserSendsEachMessageOnce(t *testing.T) {
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		_, err := b.messages.Messages.Send(b.Context(), forebay.DefaultTenant, "orders", []forebay.NewMessage{{Subject: "small"}, {BodyBase64: make([]byte, 300_000)}})
+		b.ok(err)
+		others := b.written.Claim("other")
+		b.ok(others.Grow(b.Context(), b.written.Capacity()))
+		time.AfterFunc(11*time.Second, others.Release) // when the second was refused
+		p, leave := b.peer()
+		defer leave()
+		p.begin(1000)
+		p.receives(0, "orders", copies)
+		p.credit(0, 3, 1000)
+		if small := expect[*wire.Transfer](p); small.More {
+			b.Errorf("%+v", small)
+		}
+		if large := expect[*wire.Transfer](p); !large.More {
+			b.Errorf("%+v comes instead of the second message, which has several frames", large)
+		}
+	})
+}
+
+// A browser whose client asks for what there is now tries again while the database fails, but not
+// without a pause.
+func TestABrowserPausesWhileTheDatabaseFails(t *testing.T) {
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		p, leave := b.peer()
+		defer leave()
+		p.begin(1000)
+		p.receives(0, "orders", copies)
+		b.ok(b.store.DB.Close())
+		p.drain(0, 0, 10, 1000)
+		synctest.Wait() // it never comes about while anything runs on
+		const failed = "cannot send copies"
+		if n := b.log.count(failed); n != 1 {
+			b.Errorf("%d failures are logged, want 1", n)
+		}
+		time.Sleep(retryReceive)
+		synctest.Wait()
+		if n := b.log.count(failed); n != 2 {
+			b.Errorf("%d failures are logged, want 2", n)
+		}
+	})
 }
 
 // A link that wants only some messages must not get the others.

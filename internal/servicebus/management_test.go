@@ -1,8 +1,6 @@
 package servicebus
 
 import (
-	"context"
-	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,11 +59,8 @@ func TestAnAnswerHoldsMemoryUntilItIsSent(t *testing.T) {
 func TestRequestsOfAConnectionAreBounded(t *testing.T) {
 	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
 		b.queue("orders", forebay.MessageQueueSettings{})
-		near, far := net.Pipe()
-		ctx, stop := context.WithCancel(context.Background())
-		defer stop()
-		go b.serveAMQP(ctx, remoteConn{far, "127.0.0.1:5671"}, nil)
-		p := open(b, near, "any", "any")
+		p, leave := b.peer()
+		defer leave()
 		p.begin(1000)
 		const links, each = 25, 15
 		p.manages("orders", links)
@@ -89,6 +84,5 @@ func TestRequestsOfAConnectionAreBounded(t *testing.T) {
 		if n := answered.Load(); n != maxRequests {
 			b.Errorf("%d requests were carried out for a client that takes no answers, want %d", n, maxRequests)
 		}
-		near.Close()
 	})
 }

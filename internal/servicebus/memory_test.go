@@ -9,6 +9,11 @@ import (
 
 // A client that does not read holds memory only for the messages that it has not got.
 func TestASlowReaderHoldsOnlyWhatIsLeft(t *testing.T) {
+	t.Run("receiver", func(t *testing.T) { readSlowly(t, nil) })
+	t.Run("browser", func(t *testing.T) { readSlowly(t, copies) })
+}
+
+func readSlowly(t *testing.T, change func(*wire.Attach)) {
 	b := newBench(t, nil)
 	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{})
 	p := b.connect("any", "any")
@@ -23,7 +28,7 @@ func TestASlowReaderHoldsOnlyWhatIsLeft(t *testing.T) {
 	}
 	slow := b.connect("any", "any")
 	slow.begin(0)
-	slow.receives(0, "orders", nil)
+	slow.receives(0, "orders", change)
 	slow.credit(0, n, 0)
 	eventually(t, "all messages wait to be sent", func() bool { return b.sent.Held() >= 2*n*size })
 	slow.credit(0, n, n-2)

@@ -3,6 +3,7 @@ package servicebus
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -25,6 +26,8 @@ type bubble struct {
 	*testing.T
 	*Endpoint
 	*azservicebus.Client
+	log   *written
+	store *stores.Stores
 }
 
 // inBubble runs a test with a clock of its own. The endpoint has no keys.
@@ -37,7 +40,8 @@ func inBubble(t *testing.T, maxMessage int64, test func(bubble)) {
 			t.Fatal(err)
 		}
 		defer s.DB.Close()
-		log := slog.New(slog.NewTextHandler(t.Output(), nil))
+		said := &written{}
+		log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), said), nil))
 		e := New(Options{Messages: messaging.New(messaging.Options{Store: s.Bus, MaxMessageBytes: maxMessage}), Verifier: auth.New(auth.Options{Keys: keys.NewService(s.Keys, nil), Logger: log}), Logger: log})
 		serving, stop := context.WithCancel(context.Background())
 		defer stop()
@@ -51,7 +55,7 @@ func inBubble(t *testing.T, maxMessage int64, test func(bubble)) {
 			t.Fatal(err)
 		}
 		defer client.Close(context.Background())
-		test(bubble{t, e, client})
+		test(bubble{t, e, client, said, s})
 	})
 }
 
@@ -60,6 +64,15 @@ func (b bubble) ok(err error) {
 	if err != nil {
 		b.Fatal(err)
 	}
+}
+
+// peer is a client that sends and reads single frames.
+func (b bubble) peer() (p *peer, leave func()) {
+	b.Helper()
+	near, far := net.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	go b.serveAMQP(ctx, remoteConn{far, "127.0.0.1:5671"}, nil)
+	return open(b, near, "any", "any"), func() { near.Close(); stop() }
 }
 
 func (b bubble) queue(name string, settings forebay.MessageQueueSettings) {

@@ -23,10 +23,12 @@ func (w *written) Write(p []byte) (int, error) {
 	return w.buf.Write(p)
 }
 
-func (w *written) says(text string) bool {
+func (w *written) says(text string) bool { return w.count(text) > 0 }
+
+func (w *written) count(text string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Contains(w.buf.String(), text)
+	return strings.Count(w.buf.String(), text)
 }
 
 // delivered is a peer that has received a message of the queue "orders" of the default tenant.

@@ -20,7 +20,7 @@ func (p *prompted) estimate(around int) func(json.RawMessage, int64) forebay.Cal
 		if p.kind.asks != nil && kindOf(input) == "an object" {
 			e.MaxOutputTokens = cmp.Or(p.kind.asks(p.option, input), own)
 		}
-		if p.option.MaxOutputTokens == 0 && p.kind.maxTokens > 0 && p.thinks.Load() {
+		if p.option.MaxOutputTokens == 0 && p.kind.maxTokens > 0 && p.thinks.Load() != thinksNot {
 			e.MaxOutputTokens = 0 // as limit has it
 		}
 		if p.kind.refine != nil && kindOf(input) == "an object" {

@@ -47,10 +47,13 @@ func TestEstimateIsWhatIsSent(t *testing.T) {
 
 // A model may use up a task's own limit by thinking. Later calls have the deployment's limit, and
 // that is set aside for them. A limit of the configuration stays. The task's own limit stays if
-// the model wrote too much.
+// the model wrote too much. It comes back if the model seemed to think only because a text made it
+// write so, or one tenant would take it from all.
 func TestModelsMayThink(t *testing.T) {
 	const input = `"Fine."`
 	thinks := model.ChatResponse{FinishReason: "length", Usage: forebay.TokenUsage{OutputTokens: 100}}
+	const answer = `{"sentiment": "positive", "score": 1}`
+	answers := model.ChatResponse{FinishReason: "stop", Text: answer, Usage: forebay.TokenUsage{OutputTokens: 12}}
 	tagged, rambles := thinks, thinks
 	tagged.Text, rambles.Text = "<think>\nThe user", `{"sentiment": "pos pos pos`
 	for _, c := range []struct {
@@ -59,17 +62,21 @@ func TestModelsMayThink(t *testing.T) {
 		answer     model.ChatResponse
 		sent, next int
 		says       string
+		then       string // an answer after that
+		last       int
 	}{
-		{"in silence", Option{}, thinks, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for"},
-		{"in its text", Option{}, tagged, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for"},
-		{"a configured limit", Option{MaxOutputTokens: 70}, thinks, 70, 70, "cut off at its token limit of 70, which what the model thinks counts for"},
-		{"without end", Option{}, rambles, 100, 100, "cut off at its token limit of 100"},
+		{"in silence", Option{}, thinks, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for", answer, 0},
+		{"in its text", Option{}, tagged, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for", "<think>\nFine.</think>" + answer, 0},
+		{"as a text has it", Option{}, tagged, 100, 0, "cut off at its token limit of 100, which what the model thinks counts for", answer, 100},
+		{"a configured limit", Option{MaxOutputTokens: 70}, thinks, 70, 70, "cut off at its token limit of 70, which what the model thinks counts for", answer, 70},
+		{"without end", Option{}, rambles, 100, 100, "cut off at its token limit of 100", answer, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			models := &oneDeployment{Deployment: model.Deployment{Name: "east", Provider: canned{chat: c.answer}}}
 			task := build(t, Config{Models: models, Tasks: map[string]Option{"sentiment": c.option}})["sentiment"]
+			estimate := func() int64 { return task.Estimate(json.RawMessage(input), int64(len(input))).MaxOutputTokens }
 			for _, want := range []int{c.sent, c.next} {
-				estimated := task.Estimate(json.RawMessage(input), int64(len(input))).MaxOutputTokens
+				estimated := estimate()
 				_, err := run(t, task, input)
 				if failure := taskError(t, err); want == c.sent && !strings.HasSuffix(failure.Message, c.says) {
 					t.Errorf("it says %q, want %q at the end", failure.Message, c.says)
@@ -77,6 +84,14 @@ func TestModelsMayThink(t *testing.T) {
 				if models.chat.MaxOutputTokens != want || estimated != int64(want) {
 					t.Errorf("%d are sent and %d estimated, want %d", models.chat.MaxOutputTokens, estimated, want)
 				}
+			}
+			answers.Text = c.then
+			models.Provider = canned{chat: answers}
+			if _, err := run(t, task, input); err != nil {
+				t.Fatal(err)
+			}
+			if got := estimate(); got != int64(c.last) {
+				t.Errorf("%d are estimated after an answer, want %d", got, c.last)
 			}
 		})
 	}

@@ -25,10 +25,18 @@ type prompted struct {
 	models         Models
 	forwards       func(model string) bool
 	maxOutputBytes int64
-	// thinks is set once a model has used up the task's own limit before it wrote anything. From
-	// then on calls have the deployment's limit instead.
-	thinks atomic.Bool
+	// thinks says how a model has used up the task's own limit before it wrote anything. From then
+	// on calls have the deployment's limit instead.
+	thinks atomic.Int32
 }
+
+// How a model thinks. What is thought in a text may have been put there by what a tenant wrote. So
+// a next answer without it takes that back, or other tenants would lose the task's limit by it.
+const (
+	thinksNot = iota
+	thinksInText
+	thinksInSilence
+)
 
 // answersFactor limits a result with more than a text, in relation to the text that it may have.
 const answersFactor = 2
@@ -149,12 +157,19 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	case int64(len(resp.Text)) > p.maxOutputBytes:
 		return result, forebay.Permanent(model.CodeResponseTooLarge, "the answer is over the size limit")
 	}
-	output, err := req.result(resp)
+	answer := resp
+	if p.kind.maxTokens > 0 { // chat's answers are the model's, as they are
+		answer.Text = afterThoughts(resp.Text)
+	}
+	output, err := req.result(answer)
 	if err != nil {
-		if own && thought(resp) {
-			p.thinks.Store(true)
+		if how := thought(resp); own && how != thinksNot {
+			p.thinks.Store(how)
 		}
 		return result, cutAt(chat.MaxOutputTokens, resp, err)
+	}
+	if !beginsToThink(resp.Text) {
+		p.thinks.CompareAndSwap(thinksInText, thinksNot)
 	}
 	if result.Output, err = forebay.EncodeJSON(output); err != nil {
 		return result, malformed("the answer cannot be written as JSON")
@@ -172,7 +187,7 @@ func (p *prompted) limit(chat *model.ChatRequest) (own bool) {
 		chat.MaxOutputTokens = cmp.Or(chat.MaxOutputTokens, p.option.MaxOutputTokens)
 		return false
 	}
-	if p.thinks.Load() {
+	if p.thinks.Load() != thinksNot {
 		chat.MaxOutputTokens = 0
 		return false
 	}
@@ -180,10 +195,31 @@ func (p *prompted) limit(chat *model.ChatRequest) (own bool) {
 	return true
 }
 
-// thought reports whether an answer ended at its limit while the model was still thinking. What it
-// thinks is left out of the text, or begins it in a tag.
-func thought(resp model.ChatResponse) bool {
-	return resp.FinishReason == "length" && (resp.Text == "" || strings.HasPrefix(strings.TrimSpace(resp.Text), "<think>"))
+// thought says how the model was still thinking when its answer ended at its limit. What it thinks
+// is left out of the text, or begins it in a tag.
+func thought(resp model.ChatResponse) (how int32) {
+	switch {
+	case resp.FinishReason != "length":
+		return thinksNot
+	case resp.Text == "":
+		return thinksInSilence
+	case beginsToThink(resp.Text):
+		return thinksInText
+	}
+	return thinksNot
+}
+
+func beginsToThink(text string) bool {
+	return strings.HasPrefix(strings.TrimSpace(text), "<think>")
+}
+
+// afterThoughts returns what a text says after the thoughts that it begins with, if it does.
+func afterThoughts(text string) string {
+	if !beginsToThink(text) {
+		return text
+	}
+	_, said, _ := strings.Cut(text, "</think>")
+	return said
 }
 
 // cutAt adds to an error of an answer that it ended at its limit.
@@ -197,7 +233,7 @@ func cutAt(limit int, resp model.ChatResponse, err error) error {
 	if limit > 0 {
 		cut.Message += " of " + strconv.Itoa(limit)
 	}
-	if thought(resp) {
+	if thought(resp) != thinksNot {
 		cut.Message += ", which what the model thinks counts for"
 	}
 	return &cut

@@ -20,7 +20,7 @@ import (
 func simulated(o *server.Options) {
 	usd := 50.0
 	o.Deployments = []server.Deployment{
-		{Name: "east", Provider: server.ProviderSim, TokensPerMinute: 100_000, RequestsPerMinute: 600, Price: forebay.Price{Input: 250, Output: 1000}},
+		{Name: "east", Provider: server.ProviderSim, TokensPerMinute: 100_000, RequestsPerMinute: 600, Price: forebay.Price{Input: 250, CachedInput: 25, Output: 1000}},
 		{Name: "west", Provider: server.ProviderSim},
 	}
 	o.Models = map[string]server.Model{"chat": server.InOrder("east", "west"), "embedding": server.InOrder("west")}
@@ -50,7 +50,7 @@ func TestDeploymentPages(t *testing.T) {
 		c := o.Client(t, o.adminKey)
 		o.Job(t, o.adminKey, "chat", `"hello"`, forebay.StatusSucceeded)
 		o.admin.Until("/deployments", "of 600").Has("east", "west", "simulated", "All deployments are simulated", "learned limit", "quota 600", "no limit known")
-		o.view.Get("/deployments/east").Is(http.StatusOK).Has("Pace", "$250 input", "Nothing has happened").NoForms()
+		o.view.Get("/deployments/east").Is(http.StatusOK).Has("Pace", "$250 input, $25 cached input, $1000 output", "Nothing has happened").NoForms()
 		o.reader.Get("/deployments").Is(http.StatusForbidden)
 		o.reader.Get("/deployments/east").Is(http.StatusForbidden)
 		o.admin.Get("/deployments/north").Is(http.StatusNotFound)

@@ -212,6 +212,41 @@ func TestLockLost(t *testing.T) {
 	})
 }
 
+// Messages that a client has let go of come back by a rollback, and by a commit that fails. One
+// whose lock is lost holds up none of the others, and belongs to whoever has it now.
+func TestMessagesThatAreLetGo(t *testing.T) {
+	inBubble(t, func(b bench) {
+		for _, fail := range []bool{true, false} {
+			_, err := b.queues.Messages.Send(b.Context(), "acme", "q", make([]forebay.NewMessage, 3))
+			b.must(err)
+			receive := func(n int) []forebay.Message {
+				got, err := b.queues.Messages.Receive(b.Context(), "acme", "q", forebay.ReceiveRequest{MaxMessages: 3})
+				if b.must(err); len(got) != n {
+					b.Fatalf("%d messages come, want %d", len(got), n)
+				}
+				return got
+			}
+			id, got := b.declare(), receive(3)
+			for _, m := range got {
+				b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: m.LockToken}, always))
+				b.LetGo("acme", id, "q", m.LockToken)
+				b.LetGo("other", id, "q", m.LockToken) // it is none of theirs
+			}
+			b.must(b.queues.Messages.Abandon(b.Context(), "acme", "q", got[1].LockToken, forebay.Settlement{}))
+			again := receive(1)
+			if err := b.coordinator.Discharge(b.Context(), id, fail); fail != (err == nil) {
+				b.Errorf("discharged: %v", err)
+			}
+			for _, m := range append(receive(2), again...) {
+				if m.DeliveryCount != 2 {
+					b.Errorf("message %d was delivered %d times", m.SequenceNumber, m.DeliveryCount)
+				}
+				b.must(b.queues.Messages.Complete(b.Context(), "acme", "q", m.LockToken))
+			}
+		}
+	})
+}
+
 // A right that ends before the discharge takes the whole transaction with it.
 func TestEndedRights(t *testing.T) {
 	inBubble(t, func(b bench) {
