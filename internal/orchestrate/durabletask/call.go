@@ -186,6 +186,7 @@ func (e *endpoint) perTenant() *grpc.ServiceDesc {
 		}
 		desc.Streams = append(desc.Streams, m)
 	}
+	desc.Streams = append(desc.Streams, e.microsoftStreams()...)
 	return &desc
 }
 
@@ -214,6 +215,7 @@ func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 var scopes = map[string]forebay.Scope{
 	"Hello": forebay.ScopeRead, "GetInstance": forebay.ScopeRead, "WaitForInstanceStart": forebay.ScopeRead, "WaitForInstanceCompletion": forebay.ScopeRead,
 	"ListInstanceIDs": forebay.ScopeRead, "GetInstanceHistory": forebay.ScopeRead, "StartInstance": forebay.ScopeSubmit, "RaiseEvent": forebay.ScopeSubmit,
+	"QueryInstances": forebay.ScopeRead, "ListInstanceIds": forebay.ScopeRead, "StreamInstanceHistory": forebay.ScopeRead,
 }
 
 func fromHere(ctx context.Context) bool {
