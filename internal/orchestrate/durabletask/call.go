@@ -45,10 +45,16 @@ const (
 	known
 )
 
-// caller returns the caller by the key in "authorization: Bearer …", and an error if the call is
-// not allowed.
+// daprToken is the header in which Dapr's SDKs send DAPR_API_TOKEN.
+const daprToken = "dapr-api-token"
+
+// caller returns the caller by the key in "authorization: Bearer …" or "dapr-api-token: …", and
+// an error if the call is not allowed.
 func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, standing, error) {
 	key := ""
+	for _, v := range info.Header.Get(daprToken) {
+		key = strings.TrimSpace(v)
+	}
 	for _, v := range info.Header.Get("authorization") {
 		if scheme, rest, found := strings.Cut(v, " "); found && strings.EqualFold(scheme, "bearer") {
 			key = strings.TrimSpace(rest)
