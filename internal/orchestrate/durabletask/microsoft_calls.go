@@ -54,7 +54,7 @@ func answered[T any, M interface {
 	}
 }
 
-// streams describes the calls of Microsoft's edition.
+// microsoftStreams describes the calls of Microsoft's edition.
 func (e *endpoint) microsoftStreams() (streams []grpc.StreamDesc) {
 	for name, serve := range microsoftCalls {
 		streams = append(streams, grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
@@ -140,7 +140,7 @@ type instanceQuery struct {
 	from, until *timestamppb.Timestamp
 }
 
-// fields calls visit for each field of a message. A number has no bytes.
+// fields calls visit for each field of a message, with its number n or its bytes.
 func fields(b []byte, visit func(number protowire.Number, kind protowire.Type, n uint64, value []byte) error) error {
 	for len(b) > 0 {
 		number, kind, size := protowire.ConsumeTag(b)
@@ -167,7 +167,7 @@ func fields(b []byte, visit func(number protowire.Number, kind protowire.Type, n
 	return nil
 }
 
-// take reads a status, or several packed ones.
+// takeStatuses reads a status, or several packed ones.
 func (q *instanceQuery) takeStatuses(kind protowire.Type, n uint64, packed []byte) {
 	q.named = true
 	add := func(n uint64) {
@@ -194,7 +194,7 @@ const (
 	payloadPage = 20
 )
 
-// timeIn and textIn read a field into what it is.
+// timeIn reads a field that is a Timestamp.
 func timeIn(value []byte) (*timestamppb.Timestamp, error) {
 	var at timestamppb.Timestamp
 	if proto.Unmarshal(value, &at) != nil || at.CheckValid() != nil {
@@ -203,6 +203,7 @@ func timeIn(value []byte) (*timestamppb.Timestamp, error) {
 	return &at, nil
 }
 
+// textIn reads a field that is a StringValue.
 func textIn(value []byte) (string, error) {
 	var text wrapperspb.StringValue
 	if proto.Unmarshal(value, &text) != nil {
@@ -227,7 +228,7 @@ func (h *taskHub) queryInstances(ctx context.Context, m *emptypb.Empty) (*emptyp
 	if err != nil {
 		return nil, err
 	}
-	// As each row is encoded, so it is repeated in field 1.
+	// Field 1 of the answer repeats the states.
 	var answer []byte
 	for _, o := range page {
 		state, err := proto.Marshal(stateOf(o, q.payloads))
@@ -239,6 +240,7 @@ func (h *taskHub) queryInstances(ctx context.Context, m *emptypb.Empty) (*emptyp
 	return withCursor(answer, next)
 }
 
+// takeField reads a field of an InstanceQuery.
 func (q *instanceQuery) takeField(number protowire.Number, kind protowire.Type, n uint64, value []byte) (err error) {
 	var at *timestamppb.Timestamp
 	switch number {
