@@ -45,10 +45,16 @@ const (
 	known
 )
 
-// caller returns the caller by the key in "authorization: Bearer …", and an error if the call is
-// not allowed.
+// daprToken is the header in which Dapr's SDKs send DAPR_API_TOKEN.
+const daprToken = "dapr-api-token"
+
+// caller returns the caller by the key in "authorization: Bearer …" or "dapr-api-token: …", and
+// an error if the call is not allowed.
 func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, standing, error) {
 	key := ""
+	for _, v := range info.Header.Get(daprToken) {
+		key = strings.TrimSpace(v)
+	}
 	for _, v := range info.Header.Get("authorization") {
 		if scheme, rest, found := strings.Cut(v, " "); found && strings.EqualFold(scheme, "bearer") {
 			key = strings.TrimSpace(rest)
@@ -186,6 +192,7 @@ func (e *endpoint) perTenant() *grpc.ServiceDesc {
 		}
 		desc.Streams = append(desc.Streams, m)
 	}
+	desc.Streams = append(desc.Streams, e.microsoftStreams()...)
 	return &desc
 }
 
@@ -214,6 +221,7 @@ func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 var scopes = map[string]forebay.Scope{
 	"Hello": forebay.ScopeRead, "GetInstance": forebay.ScopeRead, "WaitForInstanceStart": forebay.ScopeRead, "WaitForInstanceCompletion": forebay.ScopeRead,
 	"ListInstanceIDs": forebay.ScopeRead, "GetInstanceHistory": forebay.ScopeRead, "StartInstance": forebay.ScopeSubmit, "RaiseEvent": forebay.ScopeSubmit,
+	"QueryInstances": forebay.ScopeRead, "ListInstanceIds": forebay.ScopeRead, "StreamInstanceHistory": forebay.ScopeRead,
 }
 
 func fromHere(ctx context.Context) bool {

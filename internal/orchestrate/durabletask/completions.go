@@ -2,6 +2,7 @@ package durabletask
 
 import (
 	"context"
+	"sync"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
@@ -10,21 +11,54 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// OnActivityCompletion also records that the activity's result is awaited.
-func (h *taskHub) OnActivityCompletion(req *protos.ActivityRequest, done func(*protos.ActivityResponse, error)) func() {
-	h.open.Store(req, struct{}{})
-	h.expectAnswer(backend.GetActivityExecutionKey(req.GetWorkflowInstance().GetInstanceId(), req.GetTaskId()))
-	stop := h.TasksBackend.OnActivityCompletion(req, done)
+// dispatched is a work item that somebody waits for.
+type dispatched struct {
+	hub  *taskHub
+	fail func(error) // ends the wait
+
+	mu    sync.Mutex
+	token string // once it was sent
+	over  bool
+}
+
+// sentAs lets the worker give the item back by its token.
+func (d *dispatched) sentAs(token string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over && token != "" {
+		d.token = token
+		d.hub.sent.Store(token, d.fail)
+	}
+}
+
+func (d *dispatched) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	d.hub.sent.Delete(d.token)
+}
+
+// expect records that the response to a request is awaited, until stop.
+func (h *taskHub) expect(request any, fail func(error), stop func()) func() {
+	d := &dispatched{hub: h, fail: fail}
+	h.open.Store(request, d)
 	return func() {
-		h.open.Delete(req)
+		h.open.Delete(request)
+		d.end()
 		stop()
 	}
+}
+
+// OnActivityCompletion also records that the activity's result is awaited.
+func (h *taskHub) OnActivityCompletion(req *protos.ActivityRequest, done func(*protos.ActivityResponse, error)) func() {
+	h.expectAnswer(backend.GetActivityExecutionKey(req.GetWorkflowInstance().GetInstanceId(), req.GetTaskId()))
+	return h.expect(req, func(err error) { done(nil, err) }, h.TasksBackend.OnActivityCompletion(req, done))
 }
 
 // OnWorkflowTaskCompletion also reserves the memory of the response until the work item is done.
 func (h *taskHub) OnWorkflowTaskCompletion(req *protos.WorkflowRequest, done func(*protos.WorkflowResponse, error)) func() {
 	h.expectAnswer(req.GetInstanceId())
-	return h.TasksBackend.OnWorkflowTaskCompletion(req, done)
+	return h.expect(req, func(err error) { done(nil, err) }, h.TasksBackend.OnWorkflowTaskCompletion(req, done))
 }
 
 // CompleteWorkflowTask also keeps the memory of the response reserved.
@@ -61,8 +95,15 @@ func (w workItems) RecvMsg(m any) error {
 // SendMsg is called on a goroutine of the engine.
 func (w workItems) SendMsg(m any) (err error) {
 	defer panics.Contain(&err, w.hub.log, "sending a work item")
-	if item, ok := m.(*protos.WorkItem); ok && item.GetActivityRequest() != nil {
-		if _, open := w.hub.open.Load(item.GetActivityRequest()); !open {
+	if item, ok := m.(*protos.WorkItem); ok {
+		var request any = item.GetWorkflowRequest()
+		if activity := item.GetActivityRequest(); activity != nil {
+			request = activity
+		}
+		switch d, open := w.hub.open.Load(request); {
+		case open:
+			d.(*dispatched).sentAs(item.GetCompletionToken())
+		case item.GetActivityRequest() != nil:
 			return nil
 		}
 	}

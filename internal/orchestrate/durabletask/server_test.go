@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +28,7 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
@@ -68,17 +71,32 @@ func withKey(ctx context.Context, key string) context.Context {
 // A call without a key is refused by its headers, before its message has been sent.
 func TestCallIsRefusedBeforeItsMessage(t *testing.T) {
 	_, conn := serveKeys(t, nil)
+	methods := slices.Collect(maps.Keys(microsoftCalls))
 	for _, m := range protos.TaskHubSidecarService_ServiceDesc.Methods {
+		methods = append(methods, m.MethodName)
+	}
+	for _, method := range methods {
 		for _, key := range []string{"", "bad"} {
 			ctx, cancel := context.WithTimeout(withKey(t.Context(), key), time.Minute)
-			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+protos.TaskHubSidecarService_ServiceDesc.ServiceName+"/"+m.MethodName)
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+protos.TaskHubSidecarService_ServiceDesc.ServiceName+"/"+method)
 			if err == nil {
 				err = stream.RecvMsg(&protos.CompleteTaskResponse{})
 			}
 			cancel()
 			if status.Code(err) != codes.Unauthenticated {
-				t.Errorf("%s with the key %q: %v", m.MethodName, key, err)
+				t.Errorf("%s with the key %q: %v", method, key, err)
 			}
+		}
+	}
+}
+
+// Dapr's SDKs send the key that DAPR_API_TOKEN holds in a header of their own.
+func TestKeyInDaprsHeader(t *testing.T) {
+	_, conn := serveKeys(t, nil)
+	for key, want := range map[string]codes.Code{"good": codes.OK, "bad": codes.Unauthenticated} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), daprToken, key)
+		if _, err := protos.NewTaskHubSidecarServiceClient(conn).Hello(ctx, &emptypb.Empty{}); status.Code(err) != want {
+			t.Errorf("with the key %q: %v", key, err)
 		}
 	}
 }

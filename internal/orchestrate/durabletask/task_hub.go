@@ -23,7 +23,8 @@ type taskHub struct {
 	*Server
 	tenant   int64
 	name     string   // of the tenant
-	open     sync.Map // *protos.ActivityRequest → struct{}: those that somebody waits for
+	open     sync.Map // *protos.ActivityRequest or *protos.WorkflowRequest → *dispatched: those that somebody waits for
+	sent     sync.Map // completion token → func(error), which gives an item that was sent back
 	receipts sync.Map // what responses are expected for → *receipt
 
 	mu       sync.Mutex
