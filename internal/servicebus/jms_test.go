@@ -90,7 +90,7 @@ func TestABrowserPausesWhileTheDatabaseFails(t *testing.T) {
 		if n := b.log.count(failed); n != 1 {
 			b.Errorf("%d failures are logged, want 1", n)
 		}
-		time.Sleep(retryReceive)
+		<-time.After(retryReceive)
 		synctest.Wait()
 		if n := b.log.count(failed); n != 2 {
 			b.Errorf("%d failures are logged, want 2", n)
