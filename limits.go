@@ -36,37 +36,42 @@ const (
 // ValidName reports whether s may name a task, queue of jobs, tenant or deployment. A name has 1
 // to 64 of a-z A-Z 0-9 . _ - and starts with a letter or digit.
 func ValidName(s string) bool {
-	return len(s) <= MaxNameBytes && validFirst(s) && validCharacters(s)
+	return len(s) <= MaxNameBytes && validFirst(s) && validCharacters(s, "._-")
 }
 
 // ValidEntityName reports whether s may name a queue of messages or a topic. A name has 1 to 260
-// of a-z A-Z 0-9 . _ - / and starts with a letter or digit (service-bus-quotas). A part between
-// slashes has more than dots, so that no proxy changes the name in a URL. No part after the first
-// is "subscriptions" in any case, because that separates a topic from a subscription.
+// of a-z A-Z 0-9 . _ - ~ / and starts with a letter or digit (service-bus-quotas). MassTransit can
+// write a tilde between a namespace and a type. A part between slashes has more than dots, so that
+// no proxy changes the name in a URL. No part after the first is "subscriptions" in any case,
+// because that separates a topic from a subscription.
 func ValidEntityName(s string) bool {
 	if len(s) > MaxEntityBytes {
 		return false
 	}
 	first, rest, more := strings.Cut(s, "/")
-	if !validCharacters(first) || !validFirst(first) {
+	if !validCharacters(first, entityMarks) || !validFirst(first) {
 		return false
 	}
 	for more {
 		var part string
 		part, rest, more = strings.Cut(rest, "/")
-		if !validCharacters(part) || strings.Trim(part, ".") == "" || strings.EqualFold(part, "subscriptions") {
+		if !validCharacters(part, entityMarks) || strings.Trim(part, ".") == "" || strings.EqualFold(part, "subscriptions") {
 			return false
 		}
 	}
 	return true
 }
 
-func validFirst(s string) bool { return s != "" && s[0] != '.' && s[0] != '_' && s[0] != '-' }
+// entityMarks are what names of entities have besides letters, digits and slashes.
+const entityMarks = "._-~"
 
-func validCharacters(s string) bool {
+func validFirst(s string) bool { return s != "" && !strings.ContainsRune(entityMarks, rune(s[0])) }
+
+// validCharacters reports whether s has letters, digits and these marks only.
+func validCharacters(s, marks string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(marks, c) >= 0:
 		default:
 			return false
 		}

@@ -22,8 +22,8 @@ func TestValidName(t *testing.T) {
 func TestValidEntityName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"orders": true, "eu/orders": true, "eu/west/Orders_2.v-1": true, "0/1": true, "subscriptions": true, "subscriptions/a": true,
-		"a/my-subscriptions": true, strings.Repeat("a", forebay.MaxEntityBytes): true, strings.Repeat("a/", 129) + "ab": true,
-		"": false, "/": false, "/a": false, "a/": false, "a//b": false, "a/.": false, "a/../b": false, "a/...": false, ".a": false, "-a/b": false,
+		"a/my-subscriptions": true, "contracts~order-submitted": true, "a/~": true, strings.Repeat("a", forebay.MaxEntityBytes): true, strings.Repeat("a/", 129) + "ab": true,
+		"": false, "/": false, "/a": false, "a/": false, "a//b": false, "a/.": false, "a/../b": false, "a/...": false, ".a": false, "-a/b": false, "~a": false,
 		"a/subscriptions": false, "a/Subscriptions/b": false, "a/b/subscriptions/c": false, "a/$deadletterqueue": false, "a/$retry": false,
 		"a b": false, "a/ä": false, "a%2Fb": false, "a\\b": false, "a/b\n": false, strings.Repeat("a", forebay.MaxEntityBytes+1): false,
 	} {

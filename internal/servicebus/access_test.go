@@ -2,9 +2,12 @@ package servicebus
 
 import (
 	"context"
+	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
@@ -94,4 +97,55 @@ func TestARevokedKeyWaitsForNoSession(t *testing.T) {
 	if d := expect[*wire.Detach](p); d.Error == nil || d.Error.Condition != conditionUnauthorized {
 		t.Errorf("%+v", d)
 	}
+}
+
+// Microsoft's SDK for Java attaches links to a management node before it puts their token. They
+// wait for it, but not for ever.
+func TestManagementLinksWaitForTheirToken(t *testing.T) {
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		near, far := net.Pipe()
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		go b.serveAMQP(ctx, remoteConn{far, "127.0.0.1:5671"}, nil)
+		defer near.Close()
+		p := open(b, near, "", "")
+		p.begin(1000)
+		attach := func(handle uint32, entity string) {
+			node := entity + "/$management"
+			p.send(&wire.Attach{Name: "answers", Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Address: &node}, Target: &wire.Target{Address: ptr("me")}},
+				&wire.Attach{Name: "requests", Handle: handle + 1, Role: wire.RoleSender, Source: &wire.Source{Address: ptr("me")}, Target: &wire.Target{Address: &node}, InitialDeliveryCount: new(uint32)})
+		}
+		attach(0, "orders")
+		p.receives(2, nodeCBS, nil)
+		p.sends(3, nodeCBS)
+		token, err := (&wire.Message{Properties: &wire.Properties{MessageID: "token", ReplyTo: ptr("me")}, HasValue: true,
+			Value:                 "SharedAccessSignature sr=sb%3A%2F%2Flocalhost%2Forders&sig=" + strings.Repeat("A", 43) + "%3D&se=4000000000&skn=any",
+			ApplicationProperties: wire.Map{{Key: "operation", Value: "put-token"}, {Key: "type", Value: typeSAS}, {Key: "name", Value: "sb://localhost/orders"}}}).Append(nil)
+		b.ok(err)
+		p.send(transfer(3, 0), token)
+		for attached := 0; attached < 2; {
+			f, _, err := p.read()
+			b.ok(err)
+			switch f := f.(type) {
+			case *wire.Attach:
+				attached++
+			case *wire.Detach:
+				b.Fatalf("a link was refused: %+v", f.Error)
+			}
+		}
+
+		begun := time.Now()
+		attach(4, "others")
+		for refused := 0; refused < 2; {
+			f, _, err := p.read()
+			b.ok(err)
+			if d, ok := f.(*wire.Detach); ok {
+				refused++
+				if waited := time.Since(begun); d.Error == nil || d.Error.Condition != conditionUnauthorized || waited < tokenTime {
+					b.Errorf("%+v after %v", d.Error, waited)
+				}
+			}
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
@@ -24,6 +25,7 @@ type client struct {
 
 	mu       sync.Mutex
 	grants   map[string]*grant // by the path of their audience, in lower case
+	granted  chan struct{}     // closed when the next one comes
 	replies  []*replies        // links on which answers go
 	sessions map[sessionKey]*heldSession
 	running  sync.WaitGroup // what must be over before the connection is
@@ -35,7 +37,7 @@ type client struct {
 
 func newClient(e *Endpoint, conn *amqp.Conn) *client {
 	c := &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())), reserved: e.reserve(),
-		grants: map[string]*grant{}, sessions: map[sessionKey]*heldSession{}, transactions: e.steps.Connect()}
+		grants: map[string]*grant{}, granted: make(chan struct{}), sessions: map[sessionKey]*heldSession{}, transactions: e.steps.Connect()}
 	c.transacting, c.requesting = c.workers(1, &c.running), c.workers(maxRequests, &c.running)
 	return c
 }
@@ -97,6 +99,8 @@ func (c *client) allow(audience string, given auth.Grant) error {
 		c.reserved.move(g.tenant())
 	}
 	c.grants[key] = g
+	close(c.granted)
+	c.granted = make(chan struct{})
 	if old != nil {
 		old.release()
 	}
@@ -108,14 +112,54 @@ func (c *client) allow(audience string, given auth.Grant) error {
 func (c *client) grantFor(right forebay.Scope, path string) (*grant, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	g, _ := c.findGrant(right, path)
+	if g == nil {
+		return nil, c.unauthorized(right, path)
+	}
+	return g, nil
+}
+
+// findGrant returns a grant that allows an act on an entity, and whether there is any in force for
+// the entity. The lock is held.
+func (c *client) findGrant(right forebay.Scope, path string) (g *grant, covered bool) {
 	for key := strings.ToLower(path); ; {
-		if g := c.grants[key]; g != nil && g.may(right, path) {
-			return g, nil
+		if g := c.grants[key]; g != nil {
+			if g.may(right, path) {
+				return g, true
+			}
+			covered = covered || g.held.Err() == nil
 		}
 		if key == "" {
-			return nil, c.unauthorized(right, path)
+			return nil, covered
 		}
 		key = key[:max(0, strings.LastIndexByte(key, '/'))]
+	}
+}
+
+// tokenTime is how long a link waits for its token.
+const tokenTime = 20 * time.Second
+
+// awaitGrant is grantFor for links that clients may attach before they put the token. Microsoft's
+// SDK for Java does so up to 7.15 with links to management nodes.
+func (c *client) awaitGrant(ctx context.Context, right forebay.Scope, path string) (*grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenTime)
+	defer cancel()
+	for {
+		c.mu.Lock()
+		g, covered := c.findGrant(right, path)
+		granted := c.granted
+		c.mu.Unlock()
+		switch {
+		case g != nil:
+			return g, nil
+		case covered:
+			return nil, c.unauthorized(right, path)
+		}
+		select {
+		case <-granted:
+		case <-ctx.Done():
+			return nil, c.unauthorized(right, path)
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ type managed struct {
 
 // acceptRequests accepts a link on which requests to a management node come.
 func (c *client) acceptRequests(l *amqp.Incoming, at node) {
-	g, err := c.grantFor(rightAny, at.path)
+	g, err := c.awaitGrant(l.Context(), rightAny, at.path)
 	if err == nil {
 		path, _ := at.entity()
 		_, err = c.messages.Raw.Current(l.Context(), g.tenant(), path)

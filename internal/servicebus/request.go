@@ -40,7 +40,7 @@ func (c *client) acceptReplies(l *amqp.Outgoing, at node) {
 	r := &replies{link: l, session: l.Session(), node: at, sending: make(chan struct{}, 1)}
 	r.address, _ = targetAddress(l.Attach())
 	if at.management {
-		if _, err := c.grantFor(rightAny, at.path); err != nil {
+		if _, err := c.awaitGrant(l.Context(), rightAny, at.path); err != nil {
 			l.Refuse(c.failure(err, at.path).wire())
 			return
 		}

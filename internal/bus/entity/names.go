@@ -60,6 +60,6 @@ func CheckName(field, name string) error {
 	if forebay.ValidEntityName(name) {
 		return nil
 	}
-	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores, hyphens and slashes, beginning with a letter or digit, "+
+	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores, hyphens, tildes and slashes, beginning with a letter or digit, "+
 		"with more than dots between slashes, and without /subscriptions", forebay.MaxEntityBytes)
 }

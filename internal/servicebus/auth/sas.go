@@ -29,6 +29,7 @@ type signature struct {
 	signed  []byte    // what is signed: the resource as in the token, a line feed, the expiry
 	mac     []byte    // HMAC-SHA256 of that under the key's text
 	path    string    // of the resource
+	name    string    // the resource, if it has neither a scheme nor a slash before it; "": it has
 	expires time.Time // by the clock of whoever made the token
 	key     string    // the key's name
 }
@@ -78,10 +79,12 @@ func parseSAS(token string) (signature, error) {
 	if err != nil || !forebay.ValidText(resource, maxSASBytes) {
 		return signature{}, errToken("has a field sr that is no escaped address")
 	}
+	s := signature{signed: []byte(fields["sr"] + "\n" + fields["se"])}
 	if !strings.Contains(resource, "://") && !strings.HasPrefix(resource, "/") {
+		s.name = PathOf("/" + resource)
 		resource = "sb://" + resource // it begins with the host all the same
 	}
-	s := signature{signed: []byte(fields["sr"] + "\n" + fields["se"]), path: PathOf(resource)}
+	s.path = PathOf(resource)
 	if s.mac, err = macOf(fields["sig"]); err != nil {
 		return signature{}, err
 	}

@@ -34,6 +34,7 @@ func TestTokensOfEachLanguage(t *testing.T) {
 		"Python":           {token("sb%3A%2F%2Fbus.example.com%2Forders", url.QueryEscape(url.QueryEscape(key.ID)), common), "sb://bus.example.com/orders"},
 		".NET":             {token("amqps%3a%2f%2fbus.example.com%2forders%2f", key.ID, common), "amqps://bus.example.com/orders"},
 		"no scheme":        {token("bus.example.com%2Forders", key.ID, common), "sb://bus.example.com/orders"},
+		"a mere name":      {token("orders", key.ID, common), "/Orders"},
 		"lower-case words": {strings.Replace(token("sb%3A%2F%2Fh%2Forders", key.ID, common), "SharedAccessSignature", "sharedaccesssignature", 1), "sb://h/orders"},
 	} {
 		grant, err := peer.SAS(t.Context(), c.token, c.audience)
@@ -49,6 +50,19 @@ func TestTokensOfEachLanguage(t *testing.T) {
 			t.Errorf("%s: allows something else: path %q", what, grant.Path)
 		}
 	}
+}
+
+// The SDK for Go signs the name of what an entity forwards to, without a host before it.
+func TestATokenForANameWithASlash(t *testing.T) {
+	k := newKeys(t)
+	key := newKey(t, k, "acme", []forebay.Scope{forebay.ScopeManage})
+	peer := newVerifier(k).From(elsewhere)
+	grant, err := peer.SAS(t.Context(), tokenOf(key, "contracts/order-submitted"), "/Contracts/order-submitted")
+	if err != nil || !grant.May(forebay.ScopeSend, "contracts/order-submitted") || grant.May(forebay.ScopeSend, "order-submitted") {
+		t.Errorf("%+v, %v", grant, err)
+	}
+	_, err = peer.SAS(t.Context(), tokenOf(key, "contracts/order-submitted"), "/contracts/other")
+	wantRefused(t, "another entity", err, "another resource")
 }
 
 // A token for the namespace is for all entities. One with a key that is bound is for those alone.
