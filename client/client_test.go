@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -465,5 +467,29 @@ func TestConditionsAreSentOnce(t *testing.T) {
 	}
 	if _, err := c.PutTopic(ctx, "t", forebay.TopicSettings{}); forebay.CodeOf(err) != forebay.CodeUnavailable || changes.Load() != 1 || conditions.Load() != 1 {
 		t.Errorf("%v after %d requests, %d with the condition", err, changes.Load(), conditions.Load())
+	}
+}
+
+// A change that must not be repeated is repeated while no connection can be made, as after a
+// restart of the server. Nobody can have it then.
+func TestWhatWasNeverSentIsRepeated(t *testing.T) {
+	var requests, dials atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	refuses := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) <= 2 {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}}
+	c, err := New(Options{BaseURL: server.URL, HTTPClient: &http.Client{Transport: refuses}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DeleteMessageQueue(t.Context(), "orders"); err != nil || requests.Load() != 1 || dials.Load() != 3 {
+		t.Errorf("%v after %d requests and %d tries to connect", err, requests.Load(), dials.Load())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -43,7 +44,8 @@ type request struct {
 	header http.Header
 	body   any    // marshalled as JSON unless nil
 	raw    []byte // sent as it is, instead of body
-	// once is for requests that must not be repeated when their answer is lost.
+	// once is for requests that must not be repeated when their answer is lost. They are repeated
+	// while no connection can be made.
 	once bool
 }
 
@@ -93,7 +95,7 @@ func (e *endpoint) send(ctx context.Context, r request) (*http.Response, error) 
 		if err == nil {
 			return resp, nil
 		}
-		if once || !retry.wait(ctx, err) {
+		if once && !neverSent(err) || !retry.wait(ctx, err) {
 			return nil, err
 		}
 	}
@@ -171,6 +173,12 @@ func (e *endpoint) unreachable(ctx context.Context, err error) error {
 // the server asked for it.
 type transportError struct {
 	err *forebay.Error
+}
+
+// neverSent reports whether no connection was made, so that the server cannot have the request.
+func neverSent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 func (e *transportError) Error() string { return e.err.Error() }
