@@ -282,7 +282,7 @@ func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart
 			}
 			n.Metadata = metadata.Metadata
 		default:
-			return nil, &forebay.Error{Code: forebay.CodeUnknownField, Field: decode.Shorten(name), Message: "is not a known field"}
+			return nil, &forebay.Error{Code: forebay.CodeUnknownField, Field: decode.Shorten(name), Message: "is not a known field; known are file, id, metadata, name"}
 		}
 	}
 }

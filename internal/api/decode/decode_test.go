@@ -2,6 +2,8 @@ package decode
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -54,4 +56,25 @@ func FuzzObject(f *testing.F) {
 			t.Fatalf("%q was read as %+v, encoding/json has %+v (%v)", data, got, want, err)
 		}
 	})
+}
+
+// Who writes a field that is not there learns which are. Of a single submit, some are headers.
+func TestUnknownFields(t *testing.T) {
+	_, single := Submit([]byte(`{"prompt":"hi"}`), false)
+	_, line := Submit([]byte(`{"prompt":"hi"}`), true)
+	_, nested := Object[forebay.RedriveRequest]([]byte(`{"filter":{"jobs":["a"]}}`))
+	known := "is not a known field; known are correlation_id, deadline, %sinput, max_attempts, max_cost_usd, max_total_tokens, metadata, priority, queue, scheduled_at, session_id, task%s"
+	for _, c := range []struct {
+		err            error
+		field, message string
+	}{
+		{single, "prompt", fmt.Sprintf(known, "", "")},
+		{line, "prompt", fmt.Sprintf(known, "idempotency_key, ", ", traceparent")},
+		{nested, "filter.jobs", "is not a known field; known are after, before, correlation_id, error_class, job_ids, reason, task"},
+	} {
+		got, ok := errors.AsType[*forebay.Error](c.err)
+		if !ok || got.Code != forebay.CodeUnknownField || got.Field != c.field || got.Message != c.message {
+			t.Errorf("%v, want %s: %s", c.err, c.field, c.message)
+		}
+	}
 }

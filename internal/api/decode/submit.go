@@ -60,14 +60,18 @@ func setSubmitField(req *forebay.SubmitRequest, name string, value []byte, line 
 		return decodeMap(reflect.ValueOf(&req.Metadata).Elem(), name, value)
 	case "idempotency_key", "traceparent":
 		if !line {
-			return unknownField(name, "; send it as a header")
+			return unknownField(name, "is not a known field; send it as a header")
 		}
 		if name == "traceparent" {
 			return decodeField(name, value, &req.Traceparent, "a string")
 		}
 		return decodeField(name, value, &req.IdempotencyKey, "a string")
 	}
-	return unknownField(name, "")
+	var headers []string
+	if !line {
+		headers = []string{"idempotency_key", "traceparent"}
+	}
+	return unknownField(name, notKnown(fieldsOf(reflect.TypeFor[forebay.SubmitRequest]()), headers...))
 }
 
 const WantTime = "an RFC 3339 time such as 2030-01-02T15:04:05Z"

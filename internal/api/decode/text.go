@@ -3,7 +3,6 @@ package decode
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -31,8 +30,8 @@ func bodyField(name string) string {
 	return Shorten(name)
 }
 
-func unknownField(name, hint string) error {
-	return &forebay.Error{Code: forebay.CodeUnknownField, Field: bodyField(name), Message: fmt.Sprintf("is not a known field%s", hint)}
+func unknownField(name, message string) error {
+	return &forebay.Error{Code: forebay.CodeUnknownField, Field: bodyField(name), Message: message}
 }
 
 // Shorten makes a foreign name fit for a message.

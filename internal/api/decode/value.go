@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,7 +112,7 @@ func decodeStruct(v reflect.Value, path string, data []byte) error {
 		field, ok := fields[name]
 		at := below(path, name)
 		if !ok {
-			return &forebay.Error{Code: forebay.CodeUnknownField, Field: at, Message: "is not a known field"}
+			return &forebay.Error{Code: forebay.CodeUnknownField, Field: at, Message: notKnown(fields)}
 		}
 		if seen[field.number] {
 			return errTwice(at)
@@ -134,6 +136,13 @@ func decodeStruct(v reflect.Value, path string, data []byte) error {
 		}
 		return decodeValue(into, at, value)
 	})
+}
+
+// notKnown says of a field that the object has no such field, and which it has.
+func notKnown(fields map[string]field, except ...string) string {
+	names := slices.Sorted(maps.Keys(fields))
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(except, name) })
+	return "is not a known field; known are " + strings.Join(names, ", ")
 }
 
 func decodeSlice(v reflect.Value, path string, data []byte) error {
