@@ -67,6 +67,9 @@ type Price struct {
 	Output float64 `json:"output" koanf:"output"`
 	// CachedInput is that of input from the provider's cache. 0: it is that of other input.
 	CachedInput float64 `json:"cached_input,omitempty" koanf:"cached_input"`
+	// CacheWrite is that of input that the provider writes to its cache. 0: it is that of other
+	// input.
+	CacheWrite float64 `json:"cache_write,omitempty" koanf:"cache_write"`
 }
 
 // Cost returns the price of that many tokens.
@@ -75,13 +78,31 @@ func (p Price) Cost(u TokenUsage) Money {
 	return Money(float64(u.InputTokens)*p.Input*1000 + float64(u.OutputTokens)*p.Output*1000 + 0.5)
 }
 
+// CostBound returns the most that so many tokens can cost: their provider may write all of the
+// input to its cache.
+func (p Price) CostBound(u TokenUsage) Money {
+	p.Input = max(p.Input, p.CacheWrite)
+	return p.Cost(u)
+}
+
 // CostWithCache returns the price of that many tokens. So many tokens of the input came from the
 // provider's cache.
 func (p Price) CostWithCache(u TokenUsage, cachedTokens int64) Money {
-	if p.CachedInput == 0 {
-		return p.Cost(u)
+	return p.CostWithCacheWrites(u, cachedTokens, 0)
+}
+
+// CostWithCacheWrites returns the price of that many tokens. So many tokens of the input came
+// from the provider's cache, and so many others were written to it.
+func (p Price) CostWithCacheWrites(u TokenUsage, cachedTokens, writtenTokens int64) (cost Money) {
+	for _, part := range []struct {
+		tokens int64
+		price  float64
+	}{{cachedTokens, p.CachedInput}, {writtenTokens, p.CacheWrite}} {
+		if part.price > 0 {
+			tokens := min(max(part.tokens, 0), u.InputTokens)
+			u.InputTokens -= tokens
+			cost += Price{Input: part.price}.Cost(TokenUsage{InputTokens: tokens})
+		}
 	}
-	cached := min(max(cachedTokens, 0), u.InputTokens)
-	u.InputTokens -= cached
-	return p.Cost(u) + Price{Input: p.CachedInput}.Cost(TokenUsage{InputTokens: cached})
+	return cost + p.Cost(u)
 }

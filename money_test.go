@@ -106,6 +106,36 @@ func TestCostOfCachedInput(t *testing.T) {
 	}
 }
 
+// Input that is written to the provider's cache may be dearer. What a limit on costs holds is
+// never less than what a call costs.
+func TestCostOfCacheWrites(t *testing.T) {
+	used := forebay.TokenUsage{InputTokens: 1_000_000, OutputTokens: 100_000}
+	priced := forebay.Price{Input: 4, Output: 10, CachedInput: 0.5, CacheWrite: 5}
+	for _, c := range []struct {
+		price         forebay.Price
+		read, written int64
+		want          string
+	}{
+		{priced, 0, 0, "5"},
+		{priced, 0, 200_000, "5.2"},
+		{priced, 800_000, 200_000, "2.4"},
+		{priced, 0, 1_000_000, "6"},
+		{priced, 800_000, 900_000, "2.4"},
+		{priced, 0, 2_000_000, "6"},
+		{priced, 0, -1, "5"},
+		{forebay.Price{Input: 4, Output: 10}, 100_000, 200_000, "5"},
+		{forebay.Price{Input: 4, Output: 10, CachedInput: 0.5}, 0, 200_000, "5"},
+	} {
+		got := c.price.CostWithCacheWrites(used, c.read, c.written)
+		if got.String() != c.want || got > c.price.CostBound(used) {
+			t.Errorf("%d read and %d written at %+v cost %s of at most %s, want %s", c.read, c.written, c.price, got, c.price.CostBound(used), c.want)
+		}
+	}
+	if got := (forebay.Price{Input: 4, Output: 10, CacheWrite: 5}).CostBound(used).String(); got != "6" {
+		t.Errorf("the bound is %s", got)
+	}
+}
+
 // Money survives a round trip through JSON: exactly up to two million dollars, and above that as
 // near as a float64 comes.
 func FuzzMoneyJSON(f *testing.F) {

@@ -44,8 +44,8 @@ func ParseUUID(s string) (u UUID, err error) {
 func (p Properties) Check() error {
 	total := 0
 	for name, value := range p {
-		if !ValidText(name, MaxMetadataKeyBytes) {
-			return Invalid("application_properties", "holds a name that is empty, longer than %d bytes or not clean text", MaxMetadataKeyBytes)
+		if name == "" || len(name) > MaxMetadataKeyBytes || !utf8.ValidString(name) {
+			return Invalid("application_properties", "holds a name that is empty, longer than %d bytes or not UTF-8", MaxMetadataKeyBytes)
 		}
 		size, err := valueBytes(value)
 		if err != nil {

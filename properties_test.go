@@ -58,7 +58,10 @@ func TestPropertiesCheck(t *testing.T) {
 		{forebay.Properties{"a": half, "b": half, "c": half}, forebay.CodePayloadTooLarge},
 		{forebay.Properties{"a": half + half}, forebay.CodePayloadTooLarge},
 		{forebay.Properties{"": 1.0}, forebay.CodeInvalidRequest},
-		{forebay.Properties{"a\n": 1.0}, forebay.CodeInvalidRequest},
+		{forebay.Properties{"a\n\x00\u0085": 1.0}, ""}, // Azure Service Bus takes any text
+		{forebay.Properties{"\xff": 1.0}, forebay.CodeInvalidRequest},
+		{forebay.Properties{strings.Repeat("n", 128): 1.0}, ""},
+		{forebay.Properties{strings.Repeat("n", 129): 1.0}, forebay.CodeInvalidRequest},
 		{forebay.Properties{"a": 1}, forebay.CodeInvalidRequest}, // an int is none of the types
 		{forebay.Properties{"a": nil}, forebay.CodeInvalidRequest},
 		{forebay.Properties{"a": "\xff"}, forebay.CodeInvalidRequest},

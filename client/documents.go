@@ -48,14 +48,14 @@ func (c *documents) addDocument(ctx context.Context, r request) (d forebay.Docum
 
 // Document returns a document.
 func (c *documents) Document(ctx context.Context, id string) (forebay.Document, error) {
-	return c.document(ctx, http.MethodGet, id, "", nil)
+	return c.document(ctx, request{method: http.MethodGet}, id, "")
 }
 
 // WaitDocument returns the document when its processing is over. If ctx ends first, it returns the
 // last known document and the context's error.
 func (c *documents) WaitDocument(ctx context.Context, id string) (forebay.Document, error) {
 	return waitUntil(ctx, func() (forebay.Document, bool, error) {
-		d, err := c.document(ctx, http.MethodGet, id, "", url.Values{"wait": {longPoll.String()}})
+		d, err := c.document(ctx, request{method: http.MethodGet, query: url.Values{"wait": {longPoll.String()}}}, id, "")
 		return d, d.Status != forebay.DocumentProcessing, err
 	})
 }
@@ -63,7 +63,7 @@ func (c *documents) WaitDocument(ctx context.Context, id string) (forebay.Docume
 // RetryDocument repeats the failed parts of a document's processing. If nothing has failed, the
 // error is CodeConflict.
 func (c *documents) RetryDocument(ctx context.Context, id string) (forebay.Document, error) {
-	return c.document(ctx, http.MethodPost, id, "retry", nil)
+	return c.document(ctx, request{method: http.MethodPost, once: true}, id, "retry")
 }
 
 // DeleteDocument removes a document and everything that was made from it.
@@ -71,7 +71,7 @@ func (c *documents) DeleteDocument(ctx context.Context, id string) error {
 	if err := checkID("document", id); err != nil {
 		return err
 	}
-	return c.call(ctx, request{method: http.MethodDelete, path: path("documents", id)}, nil)
+	return c.call(ctx, request{method: http.MethodDelete, path: path("documents", id), once: true}, nil)
 }
 
 // Documents returns the documents that the filter selects, newest first. It reads pages as they
@@ -87,7 +87,7 @@ func (c *documents) Search(ctx context.Context, req forebay.SearchRequest) (resu
 	return results, c.call(ctx, request{method: http.MethodPost, path: path("search"), body: req}, &results)
 }
 
-func (c *documents) document(ctx context.Context, method, id, action string, query url.Values) (d forebay.Document, err error) {
+func (c *documents) document(ctx context.Context, r request, id, action string) (d forebay.Document, err error) {
 	if err := checkID("document", id); err != nil {
 		return d, err
 	}
@@ -95,5 +95,6 @@ func (c *documents) document(ctx context.Context, method, id, action string, que
 	if action != "" {
 		parts = append(parts, action)
 	}
-	return d, c.call(ctx, request{method: method, path: path(parts...), query: query}, &d)
+	r.path = path(parts...)
+	return d, c.call(ctx, r, &d)
 }

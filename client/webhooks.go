@@ -41,7 +41,7 @@ func (c *webhooks) DeleteWebhook(ctx context.Context, name string) error {
 	if err := checkID("webhook", name); err != nil {
 		return err
 	}
-	return c.call(ctx, request{method: http.MethodDelete, path: path("webhooks", name)}, nil)
+	return c.call(ctx, request{method: http.MethodDelete, path: path("webhooks", name), once: true}, nil)
 }
 
 // TestWebhook sends one test event to a webhook and returns the outcome.

@@ -17,6 +17,7 @@ type DeploymentCall struct {
 	Err        string // the error without secrets; "": success
 	Denied     bool   // the provider refuses the key or its permissions
 	Untried    bool   // the provider says nothing of the key
+	Unlisted   string // the model, if the provider's list of models lacks it
 }
 
 // embedTask is the built-in task that embeds texts.
@@ -31,8 +32,8 @@ const (
 // CallDeployments calls each deployment that is not simulated once, with a few tokens, one after
 // the other. The options must be valid.
 func CallDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) {
-	return tryDeployments(opts, func(do func()) { do() }, func(provider model.Provider, embeds bool) (untried bool, err error) {
-		return false, callOnce(ctx, provider, embeds)
+	return tryDeployments(opts, func(do func()) { do() }, func(_ *DeploymentCall, _ Deployment, provider model.Provider, embeds bool) error {
+		return callOnce(ctx, provider, embeds)
 	})
 }
 
@@ -42,19 +43,22 @@ func AskDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) 
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var asking sync.WaitGroup
-	calls = tryDeployments(opts, asking.Go, func(provider model.Provider, _ bool) (untried bool, err error) {
-		said := false
+	calls = tryDeployments(opts, asking.Go, func(call *DeploymentCall, d Deployment, provider model.Provider, _ bool) (err error) {
+		var said model.KeyAnswer
 		if asker, ok := provider.(model.KeyAsker); ok {
 			said, err = asker.AskKey(ctx)
 		}
-		return !said && err == nil, err
+		if call.Untried = !said.Said && err == nil; said.Unlisted {
+			call.Unlisted = d.Model
+		}
+		return err
 	})
 	asking.Wait()
 	return calls
 }
 
 // tryDeployments has start make try of each deployment that is not simulated.
-func tryDeployments(opts Options, start func(func()), try func(p model.Provider, embeds bool) (untried bool, err error)) []DeploymentCall {
+func tryDeployments(opts Options, start func(func()), try func(call *DeploymentCall, d Deployment, p model.Provider, embeds bool) error) []DeploymentCall {
 	o := opts.WithDefaults()
 	m, known, err := o.models(nil, nil)
 	if err != nil {
@@ -71,7 +75,7 @@ func tryDeployments(opts Options, start func(func()), try func(p model.Provider,
 			provider, err := m.provider(d, o.Limits.MaxOutputBytes, nil)
 			begun := time.Now()
 			if err == nil {
-				call.Untried, err = try(provider, o.embedsOnly(d.Name, known))
+				err = try(call, d, provider, o.embedsOnly(d.Name, known))
 			}
 			if call.Took = time.Since(begun); err != nil {
 				call.Err = err.Error()

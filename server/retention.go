@@ -52,6 +52,18 @@ func (r Retention) jobs() retention.Policy {
 	return retention.Policy{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
 }
 
+// every is how often old jobs and orchestrations are deleted: each hour, or more often where they
+// are kept for less.
+func (r Retention) every() time.Duration {
+	every := time.Hour
+	for _, keep := range []time.Duration{*r.Succeeded, *r.Failed, *r.SetAside, *r.Orchestrations} {
+		if keep > 0 {
+			every = min(every, keep)
+		}
+	}
+	return every
+}
+
 // purge deletes jobs and orchestrations whose retention has ended.
 func (s *Server) purge(ctx context.Context, every time.Duration) {
 	if keep := *s.options.Retention.Orchestrations; keep > 0 {

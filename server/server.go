@@ -458,11 +458,11 @@ func (s *Server) sweepBlobs(ctx context.Context) {
 	}
 }
 
-// maintain removes obsolete data at start-up and then every hour.
+// maintain removes obsolete data at start-up and then every hour, or as often as retention asks.
 func (s *Server) maintain(ctx context.Context) {
-	const every = time.Hour
+	every := s.options.Retention.every()
 	for {
-		if _, err := s.orchestrations.RemoveFreed(ctx, s.store.DB.Now().Add(-every)); err != nil && ctx.Err() == nil {
+		if _, err := s.orchestrations.RemoveFreed(ctx, s.store.DB.Now().Add(-time.Hour)); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot remove payloads of orchestrations that are over", slog.Any("error", err))
 		}
 		before := s.store.DB.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)

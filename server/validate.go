@@ -158,6 +158,9 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		if d.Price.CachedInput < 0 || d.Price.CachedInput > d.Price.Input {
 			bad(at+".price.cached_input", "is at least 0, and at most the price of other input")
 		}
+		if d.Price.CacheWrite < 0 {
+			bad(at+".price.cache_write", "is at least 0")
+		}
 		switch {
 		case d.API == "":
 		case d.API != APIResponses:

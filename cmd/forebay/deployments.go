@@ -72,6 +72,9 @@ func priceOf(p forebay.Price) string {
 	if p.CachedInput > 0 {
 		text += fmt.Sprintf(", cached $%g", p.CachedInput)
 	}
+	if p.CacheWrite > 0 {
+		text += fmt.Sprintf(", cache writes $%g", p.CacheWrite)
+	}
 	return text
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/shell"
 )
 
 // orchestrationCommands are the commands about instances of orchestrations.
@@ -222,7 +223,7 @@ func printStarted(c *command.Call, id string, wait bool) error {
 func awaitInstance(c *command.Call, id string) (forebay.Orchestration, error) {
 	o, err := command.Await(c, (*client.Client).WaitOrchestration, id)
 	if err != nil {
-		err = c.StillThere(c.Ctx, err, "the instance", "forebay orchestrations show "+id)
+		err = c.StillThere(c.Ctx, err, "the instance", "forebay orchestrations show "+shell.Args(id))
 	}
 	return o, err
 }

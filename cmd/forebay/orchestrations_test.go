@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -168,5 +170,24 @@ func TestUnknownOrchestrator(t *testing.T) {
 	got := commandLine{url: url}.run(t.Context(), "orchestrations", "start", "order")
 	if got.code != command.ExitUsage || !strings.Contains(got.err, "there is no orchestrator order; there are: analyze-document") {
 		t.Errorf("exit code %d, %s", got.code, got.err)
+	}
+}
+
+// Who copies the command that a lost server leaves gets the instance, whatever its id.
+func TestLostServerNamesTheInstance(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusAccepted)
+			json.NewEncoder(w).Encode(map[string]string{"id": "-it's 1"})
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		json.NewEncoder(w).Encode(map[string]any{"code": forebay.CodeForbidden, "detail": "no"})
+	}))
+	defer server.Close()
+	got := commandLine{url: server.URL}.run(t.Context(), "orchestrations", "start", "order", "--wait")
+	if got.code != command.ExitUnauthorized || got.err != "forebay: no; the instance is on disk: forebay orchestrations show -- '-it'\\''s 1'\n" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -40,6 +40,15 @@ func answering(t *testing.T, status int) string {
 	return s.URL + "/v1"
 }
 
+// listing is an endpoint that lists a model.
+func listing(t *testing.T, model string) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q}]}`, model)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
 func configuration(t *testing.T, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "forebay.yaml")
@@ -59,17 +68,18 @@ deployments:
   - {name: east, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-wrong}
   - {name: west, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-right}
   - {name: silent, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-any}
+  - {name: typo, provider: openai, endpoint: %q, model: gpt-55, api_key: sk-right}
   - {name: nobody, provider: openai, endpoint: "http://127.0.0.1:1/v1", model: e, api_key: sk-wrong}
-models: {chat: [east, west, silent], embedding: [nobody]}
+models: {chat: [east, west, silent, typo], embedding: [nobody]}
 orchestrations: {grpc: {address: "127.0.0.1:0"}}
-`, filepath.Join(t.TempDir(), "forebay.db"), refusing(t), answering(t, http.StatusOK), answering(t, http.StatusNotFound))
+`, filepath.Join(t.TempDir(), "forebay.db"), refusing(t), answering(t, http.StatusOK), answering(t, http.StatusNotFound), listing(t, "gpt-5"))
 	file := configuration(t, content)
 	for _, c := range []struct {
 		flags []string
 		want  []string
 	}{
-		{nil, []string{"untried  4 configured; --call tries each one", "deployment west    ok       lists its models to this key in ", "deployment silent  untried  answers, but says nothing of the key",
-			"deployment east    WRONG    unauthorized", "deployment nobody  WRONG    connection_failed", "gRPC"}},
+		{nil, []string{"untried  5 configured; --call tries each one", "deployment west    ok       lists its models to this key in ", "deployment silent  untried  answers, but says nothing of the key",
+			"deployment east    WRONG    unauthorized", "deployment nobody  WRONG    connection_failed", `, but "gpt-55" is not among them; --call tells whether it is there`, "gRPC"}},
 		{[]string{"--call"}, []string{"deployment east    WRONG  unauthorized", "deployment nobody  WRONG  connection_failed"}},
 	} {
 		out := commandLine{}.run(t.Context(), append([]string{"doctor", "--config", file}, c.flags...)...)

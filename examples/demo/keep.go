@@ -307,23 +307,39 @@ func (o *office) work(ctx context.Context) error {
 			o.exited <- nil
 			return fmt.Errorf("the server ended: %w", err)
 		case <-more.C:
-			if err := o.topUp(ctx); err != nil {
+			if err := o.allowed(ctx, func() error { return o.topUp(ctx) }); err != nil {
 				return err
 			}
 		case <-fails.C:
-			var err error
 			wait := outage
-			if calm == nil {
-				calm, err = worsen(ctx, o.client, "east")
-			} else {
-				err, calm, wait = o.client.SetSimFaults(ctx, "east", calm), nil, betweenIt
-			}
+			err := o.allowed(ctx, func() (err error) {
+				if calm == nil {
+					calm, err = worsen(ctx, o.client, "east")
+				} else if err = o.client.SetSimFaults(ctx, "east", calm); err == nil {
+					calm, wait = nil, betweenIt
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
 			fails.Reset(wait)
 		}
 	}
+}
+
+// allowed acts again with a key, if the server does not answer without one any more: somebody has
+// made its first key.
+func (o *office) allowed(ctx context.Context, act func() error) error {
+	err := act()
+	if forebay.CodeOf(err) != forebay.CodeUnauthorized {
+		return err
+	}
+	if err := o.makeKey(ctx); err != nil {
+		return err
+	}
+	fmt.Println("The server has an API key now, so it asks for one, also in the dashboard. The work goes on with a key of its own.")
+	return act()
 }
 
 // topUp submits a few jobs if not many wait.

@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +25,8 @@ func openOffice(t *testing.T) (o *office, url string) {
 		t.Fatal(err)
 	}
 	options := loaded.Options
-	options.Database, options.Listen, options.Log = "sqlite:"+t.TempDir()+"/demo.db", "127.0.0.1:0", forebayserver.Log{Level: "error"}
+	dir := t.TempDir()
+	options.Database, options.Listen, options.Log = "sqlite:"+dir+"/demo.db", "127.0.0.1:0", forebayserver.Log{Level: "error"}
 	s, err := forebayserver.New(options)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +49,7 @@ func openOffice(t *testing.T) (o *office, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o = &office{server: &server{client: c}, docs: docs, draw: rand.New(rand.NewPCG(1, 2))}
+	o = &office{server: &server{client: c, dir: dir, address: strings.TrimPrefix(url, "http://")}, docs: docs, draw: rand.New(rand.NewPCG(1, 2))}
 	receiver, err := o.receive()
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +121,41 @@ func TestEachPageHasSomething(t *testing.T) {
 	}
 	if queues, err := o.client.MessageQueues(t.Context()); err != nil || len(queues) == 0 {
 		t.Errorf("there are %d queues of messages: %v", len(queues), err)
+	}
+	if err := o.topUp(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who makes a key to try the dashboard's sign-in does not end the work.
+func TestWorkGoesOnWithKeys(t *testing.T) {
+	o, _ := openOffice(t)
+	keys, err := forebayserver.OpenKeys(t.Context(), o.database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keys.Close()
+	first, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeRead}, nil, forebay.Budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := keys.Create(t.Context(), forebay.DefaultTenant, []forebay.Scope{forebay.ScopeAdmin}, nil, forebay.Budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The command that makes a key, as this test has no program of its own.
+	want := "keys create --scopes admin --database " + o.database() + " --output json"
+	o.binary = filepath.Join(t.TempDir(), "forebay")
+	script := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = '%s' ] || exit 7\necho '{\"key\":\"%s\"}'\n", want, own.Key)
+	if err := os.WriteFile(o.binary, []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	eventually(t, "a server that asks for a key", func(ctx context.Context) (bool, error) {
+		_, err := o.client.Backlog(ctx, true)
+		return forebay.CodeOf(err) == forebay.CodeUnauthorized, nil
+	})
+	if err := o.allowed(t.Context(), func() error { return o.submit(t.Context(), 3) }); err != nil {
+		t.Fatalf("with the key %s: %v", first.ID, err)
 	}
 	if err := o.topUp(t.Context()); err != nil {
 		t.Error(err)

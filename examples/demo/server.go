@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 )
 
@@ -59,7 +61,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	s.process = exec.Command(s.binary, "serve", "--config", s.config, "--listen", s.address, "--database", "sqlite:"+filepath.Join(s.dir, "demo.db"))
+	s.process = exec.Command(s.binary, "serve", "--config", s.config, "--listen", s.address, "--database", s.database())
 	s.process.Stderr = log
 	s.process.SysProcAttr = apart() // Ctrl-C is for the demo, which then stops the server
 	if err := s.process.Start(); err != nil {
@@ -80,6 +82,25 @@ func (s *server) start(ctx context.Context) error {
 	}
 	return nil
 }
+
+// makeKey makes the API key of an operator in the server's database, and goes on with it.
+func (s *server) makeKey(ctx context.Context) error {
+	var problem strings.Builder
+	create := exec.CommandContext(ctx, s.binary, "keys", "create", "--scopes", "admin", "--database", s.database(), "--output", "json")
+	create.Stderr = &problem
+	out, err := create.Output()
+	if err != nil {
+		return fmt.Errorf("make an API key: %w: %s", err, problem.String())
+	}
+	var made forebay.APIKey
+	if err := json.Unmarshal(out, &made); err != nil {
+		return fmt.Errorf("make an API key: %w", err)
+	}
+	s.client, err = client.New(client.Options{BaseURL: "http://" + s.address, Key: forebay.Secret(made.Key)})
+	return err
+}
+
+func (s *server) database() string { return "sqlite:" + filepath.Join(s.dir, "demo.db") }
 
 func (s *server) ready(ctx context.Context) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/readyz", nil)

@@ -26,7 +26,7 @@ func (t *Tx) Estimate(options []Option, left Limit) ([]Option, error) {
 		bound := d.Bound(o.Limits, o.Request)
 		o.Hold = Amount{
 			Tokens: bound.PromptTokens + bound.OutputTokens,
-			Cost:   Plausible(int64(o.Price.Cost(forebay.TokenUsage{InputTokens: bound.PromptTokens, OutputTokens: bound.OutputTokens})), MaxCost),
+			Cost:   Plausible(int64(o.Price.CostBound(forebay.TokenUsage{InputTokens: bound.PromptTokens, OutputTokens: bound.OutputTokens})), MaxCost),
 		}
 		if most := left.cut(o.Hold); most != o.Hold {
 			if i < len(options)-1 || len(within) > 0 {

@@ -120,6 +120,9 @@ func (d *Doctor) deployments(ctx context.Context, o server.Options, notes []stri
 		if c.Untried {
 			answer = "answers, but says nothing of the key"
 		}
+		if c.Unlisted != "" {
+			answer += fmt.Sprintf(", but %.60q is not among them; --call tells whether it is there", c.Unlisted)
+		}
 		d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, answer))
 		d.untried(c.Untried)
 	}

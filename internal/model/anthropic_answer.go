@@ -272,8 +272,8 @@ func (c *messagesAnswer) response(ctx context.Context, req ChatRequest, ok bool)
 			InputTokens:  max(u.InputTokens+u.CacheCreationTokens+u.CacheReadTokens, 0),
 			OutputTokens: max(u.OutputTokens, 0),
 		}}
-	// Tokens written to the cache count like other input.
 	resp.CachedTokens = within(u.CacheReadTokens, resp.Usage.InputTokens)
+	resp.CacheWrites = within(u.CacheCreationTokens, resp.Usage.InputTokens)
 	if !ok {
 		return resp
 	}

@@ -68,7 +68,7 @@ func NewAzure(c AzureConfig) (Provider, error) {
 	if c.APIKey != "" {
 		header["api-key"] = c.APIKey.Reveal()
 	}
-	p := &openAI{endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header), model: c.Deployment, responses: c.Responses}
+	p := &openAI{endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header), model: c.Deployment, ofDeployment: true, responses: c.Responses}
 	p.knowThinking(c.HTTPConfig)
 	p.completionTokens.Store(true)
 	p.url = azureURLs(base, c.Deployment, c.APIVersion)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"testing"
 
@@ -78,5 +79,24 @@ func TestCachedTokens(t *testing.T) {
 				t.Errorf("told %+v, want %+v", call.Outcome.Usage, test.want)
 			}
 		})
+	}
+}
+
+// What Anthropic writes to its cache is told apart, also of a message that is passed on.
+func TestCacheWritesAreCounted(t *testing.T) {
+	const usage = `{"input_tokens":300,"cache_creation_input_tokens":60,"cache_read_input_tokens":640,"output_tokens":3}`
+	plain := `{"type":"message","model":"m","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn","usage":` + usage + `}`
+	write := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, plain)
+	}
+	resp, err := anthropicAt(t, write).Chat(t.Context(), say("hi"))
+	if err != nil || resp.CacheWrites != 60 || resp.CachedTokens != 640 || resp.Usage.InputTokens != 1000 {
+		t.Errorf("%+v: %v", resp, err)
+	}
+	passed, err := anthropicAt(t, write).(Forwarder).Forward(t.Context(), ForwardRequest{Path: pathMessages,
+		Body: []byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`), Begin: func(int, http.Header) error { return nil }, Write: func([]byte) error { return nil }})
+	if err != nil || passed.CacheWrites != 60 || passed.CachedTokens != 640 || passed.Usage.InputTokens != 1000 {
+		t.Errorf("%+v: %v", passed, err)
 	}
 }

@@ -108,6 +108,7 @@ type ForwardResponse struct {
 	Model        string
 	Usage        forebay.TokenUsage // estimated where the provider does not say it
 	CachedTokens int64
+	CacheWrites  int64
 	Limits       RateLimits
 	FinishReason string // of the first choice; of Responses: stop, length or content_filter
 }
@@ -209,7 +210,7 @@ func (f *forwardAnswer) ended(ctx context.Context, name string, need func() *for
 	f.resp.Model = cmp.Or(f.resp.Model, name)
 	switch {
 	case f.usage != (forwardUsage{}):
-		f.resp.Usage, f.resp.CachedTokens = f.usage.tokens(), f.usage.cached
+		f.resp.Usage, f.resp.CachedTokens, f.resp.CacheWrites = f.usage.tokens(), f.usage.cached, f.usage.written
 	case err == nil || f.written:
 		f.resp.Usage = forebay.TokenUsage{InputTokens: need().promptTokens(ctx),
 			OutputTokens: (f.outputBytes + forebay.BytesPerToken - 1) / forebay.BytesPerToken}

@@ -38,7 +38,7 @@ type forwardAnswer struct {
 	finished map[int64]bool // by the choices seen
 }
 
-type forwardUsage struct{ input, output, cached, reasoning int64 }
+type forwardUsage struct{ input, output, cached, written, reasoning int64 }
 
 func (u forwardUsage) tokens() forebay.TokenUsage {
 	return forebay.TokenUsage{InputTokens: u.input, OutputTokens: u.output}

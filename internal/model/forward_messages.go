@@ -80,5 +80,7 @@ func (f *forwardAnswer) messagesUsage(usage gjson.Result) forwardUsage {
 	u := f.usage
 	cached := max(u.cached, of("cache_read_input_tokens"))
 	input := of("input_tokens") + of("cache_creation_input_tokens") + of("cache_read_input_tokens")
-	return forwardUsage{input: max(u.input, input), output: max(u.output, of("output_tokens")), cached: within(cached, max(u.input, input))}
+	written := max(u.written, of("cache_creation_input_tokens"))
+	input = max(u.input, input)
+	return forwardUsage{input: input, output: max(u.output, of("output_tokens")), cached: within(cached, input), written: within(written, input)}
 }

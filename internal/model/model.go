@@ -85,6 +85,7 @@ type ChatResponse struct {
 	Model        string // its name at the provider
 	Usage        forebay.TokenUsage
 	CachedTokens int64      // input tokens from the provider's cache, which some quotas do not count
+	CacheWrites  int64      // input tokens that the provider wrote to its cache
 	Limits       RateLimits // also set for an answer with an error
 	Raw          json.RawMessage
 	// Choices are the answers, in order, if there are several or if one is more than its text. Text
@@ -153,9 +154,9 @@ type Deployment struct {
 
 // Charge puts down the use of a call in the result of its job, with its cost. d is nil if no
 // deployment was called.
-func (d *Deployment) Charge(result *forebay.TaskResult, usage forebay.TokenUsage, cachedTokens int64) {
+func (d *Deployment) Charge(result *forebay.TaskResult, usage forebay.TokenUsage, cachedTokens, cacheWrites int64) {
 	result.Usage = usage
 	if d != nil {
-		result.Deployment, result.Cost = d.Name, d.Price.CostWithCache(usage, cachedTokens)
+		result.Deployment, result.Cost = d.Name, d.Price.CostWithCacheWrites(usage, cachedTokens, cacheWrites)
 	}
 }

@@ -74,6 +74,8 @@ type openAI struct {
 	url      func(path string) string // of any part of the API
 	model    string
 
+	ofDeployment bool // the model is the name of a deployment, as Azure has them
+
 	responses bool // it speaks the Responses API
 
 	// completionTokens says to send max_completion_tokens, which newer models require, instead of

@@ -163,7 +163,7 @@ var unlimited = left{}
 func (l left) refuses(price forebay.Price, bound, output int64, count func() int64) (code string) {
 	over := func(input int64) string {
 		switch {
-		case l.cost != nil && price.Cost(forebay.TokenUsage{InputTokens: input, OutputTokens: output}) > *l.cost:
+		case l.cost != nil && price.CostBound(forebay.TokenUsage{InputTokens: input, OutputTokens: output}) > *l.cost:
 			return CodeCostLimit
 		case l.tokens != nil && input+output > *l.tokens:
 			return CodeTokenLimit

@@ -72,7 +72,7 @@ func (t batchLine) run(ctx context.Context, call forebay.TaskCall) (result foreb
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	body, resp, deployment, err := t.call(ctx, call)
-	deployment.Charge(&result, resp.Usage, resp.CachedTokens)
+	deployment.Charge(&result, resp.Usage, resp.CachedTokens, resp.CacheWrites)
 	var refused *bridge.Error
 	switch {
 	case err == nil:

@@ -128,7 +128,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	} else {
 		err = p.translated(ctx, &req, &resp, forward)
 	}
-	deployment.Charge(&result, resp.Usage, resp.CachedTokens)
+	deployment.Charge(&result, resp.Usage, resp.CachedTokens, resp.CacheWrites)
 	if err == nil {
 		result.Output = p.bodies()
 	}

@@ -170,7 +170,7 @@ func (s *Service) answer(ctx context.Context, forwarder Forwarder, name string, 
 			return err
 		},
 	})
-	deployment.Charge(result, resp.Usage, resp.CachedTokens)
+	deployment.Charge(result, resp.Usage, resp.CachedTokens, resp.CacheWrites)
 	if broken != nil {
 		return end, broken
 	}

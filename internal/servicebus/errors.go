@@ -55,6 +55,7 @@ func fail(condition wire.Symbol, status int32, format string, args ...any) *fail
 var (
 	errNoMessage     = fail(conditionNoMessage, 404, "The messages could not be found: they do not exist, are not in that state, or are locked.")
 	errNoSessionFree = fail(conditionTimeout, 408, "No session became available in the time that the client allows.")
+	errTooManyCopies = fail(conditionFull, 403, "There are as many links that browse as there may be: %d of a tenant, and %d in all. Close one, or peek.", maxTenantBrowsers, maxBrowsers)
 	errRuleExists    = fail(conditionExists, 409, "The rule already exists.")
 	errTooManyLinks  = fail(conditionBusy, 503, "The tenant has as many links open as it may have; try again later.")
 	errNeedsSession  = fail(conditionNotAllowed, 400, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.")

@@ -51,6 +51,41 @@ func TestABrowserLeavesTheMessages(t *testing.T) {
 	}
 }
 
+// Browsers look for more again and again, so a tenant has fewer of them than of other links. One
+// that leaves makes room.
+func TestBrowsersAreBounded(t *testing.T) {
+	b := newBench(t, nil)
+	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{})
+	for range maxTenantBrowsers - 1 {
+		if _, err := b.browsers.enter(forebay.DefaultTenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := b.connect("any", "any")
+	p.begin(1000)
+	p.receives(0, "orders", copies)
+	from := "orders"
+	attach := &wire.Attach{Name: "another", Handle: 1, Role: wire.RoleReceiver, Target: &wire.Target{Address: ptr("me")}, Source: &wire.Source{Address: &from}}
+	copies(attach)
+	p.send(attach)
+	if a := expect[*wire.Attach](p); a.Source != nil {
+		t.Errorf("the link was accepted: %+v", a)
+	}
+	if d := expect[*wire.Detach](p); d.Error == nil || d.Error.Condition != conditionFull {
+		t.Errorf("%+v", d)
+	}
+	b.places.mu.Lock()
+	if b.places.all != 1 {
+		t.Errorf("%d links have places", b.places.all)
+	}
+	b.places.mu.Unlock()
+	p.send(&wire.Detach{Handle: 1, Closed: true})
+	p.receives(1, "orders", func(a *wire.Attach) { a.Name = "plain" }) // what is no browser is not bounded so
+	p.send(&wire.Detach{Handle: 0, Closed: true})
+	expect[*wire.Detach](p)
+	p.receives(0, "orders", copies)
+}
+
 // A copy that was sent is not sent again because there was no memory for the next one.
 func TestABrowserSendsEachMessageOnce(t *testing.T) {
 	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {

@@ -117,8 +117,16 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 		r.mode = forebay.ReceiveAndDelete
 	}
 	r.settling = c.workers(maxSettling, &c.running)
-	leave, err = c.places.enter(g.tenant())
-	return r, leave, err
+	if leave, err = c.places.enter(g.tenant()); err != nil || !browses(l.Attach().Source) {
+		return r, leave, err
+	}
+	leaveLinks := leave
+	leaveBrowsers, err := c.browsers.enter(g.tenant())
+	if err != nil {
+		leaveLinks()
+		return nil, nil, err
+	}
+	return r, func() { leaveBrowsers(); leaveLinks() }, nil
 }
 
 // run delivers messages while the client gives credit.

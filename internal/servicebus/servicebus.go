@@ -49,7 +49,8 @@ type Endpoint struct {
 	limits   *limits.Meter
 	log      *slog.Logger
 	server   *amqp.Server
-	places   places
+	places   *places  // of all links
+	browsers *places  // of links that get copies
 	held     sync.Map // of *heldSession by heldKey: sessions whose locks links hold
 	steps    *transactions.Service
 	pools
@@ -63,7 +64,7 @@ const idleTimeout = 4 * time.Minute
 
 // New returns an endpoint that serves no connection yet.
 func New(o Options) *Endpoint {
-	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger, pools: newPools(max(o.MemoryBytes, minMemory))}
+	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger, places: ofLinks(), browsers: ofBrowsers(), pools: newPools(max(o.MemoryBytes, minMemory))}
 	e.steps = transactions.New(o.Messages.Transactions, e.received)
 	e.server = amqp.NewServer(amqp.Options{
 		Handler: handler{e}, Logger: o.Logger, Memory: reserving{},

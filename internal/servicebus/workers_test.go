@@ -68,7 +68,7 @@ func TestGate(t *testing.T) {
 
 // A tenant that has all its places leaves those of others.
 func TestPlaces(t *testing.T) {
-	var p places
+	p := ofLinks()
 	var leaves []func()
 	for range maxTenantLinks {
 		leave, err := p.enter("acme")

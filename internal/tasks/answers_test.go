@@ -70,7 +70,7 @@ func TestAnswersAreValidated(t *testing.T) {
 }
 
 func TestFailuresKeepWhatWasSpent(t *testing.T) {
-	price := forebay.Price{Input: 5, Output: 10, CachedInput: 1}
+	price := forebay.Price{Input: 5, Output: 10, CachedInput: 1, CacheWrite: 6}
 	usage := forebay.TokenUsage{InputTokens: 100, OutputTokens: 10}
 	for name, tt := range map[string]struct {
 		provider canned
@@ -78,7 +78,7 @@ func TestFailuresKeepWhatWasSpent(t *testing.T) {
 		code     string
 	}{
 		"provider": {canned{chat: model.ChatResponse{Usage: usage}, err: &forebay.TaskError{Class: forebay.ClassThrottled, Code: "rate_limited"}}, forebay.ClassThrottled, "rate_limited"},
-		"filter":   {canned{chat: model.ChatResponse{Usage: usage, CachedTokens: 60, Text: "x", FinishReason: "content_filter"}}, forebay.ClassPermanent, "content_filter"},
+		"filter":   {canned{chat: model.ChatResponse{Usage: usage, CachedTokens: 60, CacheWrites: 30, Text: "x", FinishReason: "content_filter"}}, forebay.ClassPermanent, "content_filter"},
 		"size":     {canned{chat: model.ChatResponse{Usage: usage, Text: strings.Repeat("x", 101)}}, forebay.ClassPermanent, "response_too_large"},
 	} {
 		all := build(t, Config{MaxOutputBytes: 100, Models: &oneDeployment{Deployment: model.Deployment{Name: "east", Provider: tt.provider, Price: price}}})
@@ -86,7 +86,7 @@ func TestFailuresKeepWhatWasSpent(t *testing.T) {
 		if e := taskError(t, err); e.Class != tt.class || e.Code != tt.code {
 			t.Errorf("%s: %+v", name, e)
 		}
-		if got.Deployment != "east" || got.Usage != usage || got.Cost != price.CostWithCache(usage, tt.provider.chat.CachedTokens) {
+		if got.Deployment != "east" || got.Usage != usage || got.Cost != price.CostWithCacheWrites(usage, tt.provider.chat.CachedTokens, tt.provider.chat.CacheWrites) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -75,7 +75,7 @@ func (e embedder) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskR
 		return err
 	})
 	var result forebay.TaskResult
-	deployment.Charge(&result, resp.Usage, 0)
+	deployment.Charge(&result, resp.Usage, 0, 0)
 	if err != nil {
 		return result, err
 	}

@@ -46,9 +46,15 @@ func refineChat(o Option, input json.RawMessage, e *forebay.CallEstimate) {
 }
 
 // asksInSummarize computes the limit from the wanted number of words, unless the configuration
-// sets the limit.
+// sets the limit. Of several members with that name the last counts, as where the input is read.
 func asksInSummarize(o Option, input json.RawMessage) int64 {
-	words := gjson.GetBytes(input, "max_words").Int()
+	var words int64
+	gjson.ParseBytes(input).ForEach(func(name, value gjson.Result) bool {
+		if name.Str == "max_words" {
+			words = value.Int()
+		}
+		return true
+	})
 	if o.MaxOutputTokens > 0 || words <= 0 || words > maxSummaryWords {
 		return 0
 	}

@@ -24,6 +24,8 @@ func TestEstimateIsWhatIsSent(t *testing.T) {
 		{builtin, "summarize", `{"text":"A long text."}`, 400},
 		{builtin, "summarize", `{"text":"A long text.","max_words":1000}`, 2050},
 		{builtin, "summarize", ` {"text":"A long text.","max_words":20}`, 90},
+		{builtin, "summarize", `{"max_words":1000,"text":"A long text.","max_words":20,"focus":"max_words"}`, 90}, // the last one counts
+		{builtin, "summarize", `{"max_w\u006frds":1000,"text":"A long text."}`, 2050},
 		{configured, "summarize", `{"text":"A long text.","max_words":1000}`, 33},
 		{builtin, "chat", `"Hi"`, 0},
 		{builtin, "chat", `{"messages":[{"role":"user","content":"Hi"}],"max_tokens":7}`, 7},

@@ -148,7 +148,7 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 		return err
 	})
 	var result forebay.TaskResult
-	deployment.Charge(&result, resp.Usage, resp.CachedTokens)
+	deployment.Charge(&result, resp.Usage, resp.CachedTokens, resp.CacheWrites)
 	switch {
 	case err != nil:
 		return result, err

@@ -20,7 +20,7 @@ func TestPagesOfOrchestrations(t *testing.T) {
 		s := dashboardtest.Start(t, database, dashboardtest.Flows(t, release))
 		key := s.Key(t, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
 		v := s.Visit(t, key)
-		const id = "order 1/<b>"
+		const id = "-order 1/<b>"
 		at := "/orchestrations/" + url.PathEscape(id)
 		dashboardtest.StartInstance(t, s, key, "waits", id, `"`+strings.ReplaceAll(dashboardtest.Nasty, "\u202e", `\u202e`)+`"`)
 		dashboardtest.StartInstance(t, s, key, "fails", "bad-1", `"x"`)
@@ -31,7 +31,7 @@ func TestPagesOfOrchestrations(t *testing.T) {
 		v.Get("/orchestrations?from=2000-01-01T00:00&until=2000-01-02T00:00").Is(200).Has("No instance here")
 		v.Get("/orchestrations?from=yesterday").Is(http.StatusUnprocessableEntity)
 		v.Get("/orchestrations?status=Odd").Is(http.StatusUnprocessableEntity)
-		v.Get(at).Is(200).Has("javascript:alert(1) \ufffdgnp.exe", "Suspend", "Send it an event").Lacks("<script>", "\u202e", "Rewind")
+		v.Get(at).Is(200).Has("javascript:alert(1) \ufffdgnp.exe", "Suspend", "Send it an event", "forebay orchestrations show -- &#39;-order 1/&lt;b&gt;&#39;").Lacks("<script>", "\u202e", "Rewind")
 
 		bad := v.Get("/orchestrations/bad-1").Is(200).Has("sub-orchestration", "Rewind", "Purge it", "show its parts", "refused: &lt;script&gt;").Lacks("Terminate it", "<script>", "\u202e")
 		inner := bad.One(`href="/ui(/orchestrations/bad-1[?]child=[^"]+)"`)

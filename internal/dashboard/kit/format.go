@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/shell"
 )
 
 // functions are what templates call. Those that need the request are methods of [Request].
@@ -323,12 +324,13 @@ func Badge(v any) template.HTML {
 
 // Shell makes an argument of a command line that a reader may copy: whatever its text, a shell
 // takes it as one word and runs nothing.
-func Shell(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/", r)
+func Shell(s string) string { return shell.Word(Clean(s)) }
+
+// Args makes the last arguments of a command line that a reader may copy, of which none is taken
+// for a flag.
+func Args(texts ...string) string {
+	for i, s := range texts {
+		texts[i] = Clean(s)
 	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(Clean(s), "'", `'\''`) + "'"
+	return shell.Args(texts...)
 }

@@ -84,7 +84,11 @@ func (v View) InTenant(command string) string {
 	if v.Tenant == "" || !strings.HasPrefix(command, "forebay ") || strings.HasPrefix(command, "forebay keys create ") {
 		return command
 	}
-	return command + " --for-tenant " + Shell(v.Tenant)
+	flag := " --for-tenant " + Shell(v.Tenant)
+	if rest, is := strings.CutPrefix(command, "forebay"); is && strings.Contains(command, " -- ") { // no flag may follow that
+		return "forebay" + flag + rest
+	}
+	return command + flag
 }
 
 // Asset returns the address of an asset.

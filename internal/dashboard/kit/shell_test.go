@@ -5,16 +5,18 @@ import (
 	"testing"
 )
 
-// What somebody put into an address becomes one argument, which a real shell does not run.
-func TestShellTakesOneWord(t *testing.T) {
-	for _, text := range []string{"plain-1_2.3:@/x", "", "it's", "x'; echo hit; '", "$(echo hit)", "`echo hit`", "a b\tc\nd", "-n", `back\slash"quote`, "*", "~"} {
-		out, err := exec.Command("sh", "-c", "printf '<%s>' "+Shell(text)).Output()
-		if want := "<" + text + ">"; err != nil || string(out) != want {
-			t.Errorf("%q became %q (%v)", text, out, err)
+// A command line that names the reader's tenant does so before the arguments that are no flags.
+func TestCommandsNameTheTenant(t *testing.T) {
+	v := View{Request: &Request{Tenant: "acme"}}
+	for line, want := range map[string]string{
+		"forebay orchestrations show " + Args("x y"): "forebay orchestrations show 'x y' --for-tenant acme",
+		"forebay orchestrations show " + Args("-x"):  "forebay --for-tenant acme orchestrations show -- -x",
+		"forebay search " + Args("a -- \u202eb"):     "forebay --for-tenant acme search 'a -- \ufffdb'",
+		"make dashboard":                             "make dashboard",
+	} {
+		if got := v.InTenant(line); got != want {
+			t.Errorf("%s became %s, not %s", line, got, want)
 		}
-	}
-	if got := Shell("plain-1"); got != "plain-1" {
-		t.Errorf("a plain word is quoted: %s", got)
 	}
 }
 

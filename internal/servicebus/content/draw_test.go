@@ -166,7 +166,7 @@ func drawMessage(t *rapid.T) *wire.Message {
 	}
 	if rapid.Bool().Draw(t, "application properties") {
 		m.ApplicationProperties = wire.Map{}
-		for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "ä c", "Color", "n", "x.y", "DeadLetterReason"}), 0, 5, rapid.ID).Draw(t, "keys") {
+		for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "ä c", "Color", "n", "x.y", "\n\x00\u0085\"", "DeadLetterReason"}), 0, 5, rapid.ID).Draw(t, "keys") {
 			value := drawSimple(t)
 			if key == "DeadLetterReason" {
 				value = drawText(t, "reason")

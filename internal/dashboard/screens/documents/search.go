@@ -71,11 +71,11 @@ func command(d searchData) string {
 	if query == "" {
 		query = "QUERY"
 	}
-	line := "forebay search " + kit.Shell(query) + " --mode " + kit.Shell(d.Mode)
+	line := "forebay search --mode " + kit.Shell(d.Mode)
 	if d.Limit != "" {
 		line += " --limit " + kit.Shell(d.Limit)
 	}
-	return line
+	return line + " " + kit.Args(query)
 }
 
 // Modes are the ways to rank.

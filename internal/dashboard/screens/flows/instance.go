@@ -103,8 +103,9 @@ func render(r *kit.Request, raise form, status int) error {
 	if extra := len(d.Attempts) - maxEvents; extra > 0 {
 		d.Attempts = d.Attempts[extra:]
 	}
+	arg := kit.Args(id)
 	return pages.Render(r, "orchestration", kit.Page{Title: "Orchestration " + kit.Clean(id), Section: orchestrationsPath, Data: d, Status: status, Commands: []string{
-		"forebay orchestrations show " + kit.Shell(id), "forebay orchestrations history " + kit.Shell(id), "forebay orchestrations attempts " + kit.Shell(id)}})
+		"forebay orchestrations show " + arg, "forebay orchestrations history " + arg, "forebay orchestrations attempts " + arg}})
 }
 
 // endOf is when what is open in an instance ends for now.

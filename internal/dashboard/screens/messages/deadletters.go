@@ -108,7 +108,7 @@ func deadFlags(v url.Values) string {
 	flags := "--all"
 	switch {
 	case v.Get("number") != "":
-		return kit.Shell(v.Get("number"))
+		return kit.Args(v.Get("number"))
 	case v.Get("reason") != "":
 		flags = "--reason " + kit.Shell(v.Get("reason"))
 	}

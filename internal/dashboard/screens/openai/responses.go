@@ -168,7 +168,7 @@ func showResponse(r *kit.Request) error {
 			d.Other = append(d.Other, i.Type)
 		}
 	}
-	name := kit.Shell(id)
+	name := kit.Args(id)
 	return pages.Render(r, "response", kit.Page{Title: "Response " + kit.Clean(id), Section: responsesPath, Data: d,
 		Commands: []string{"forebay response show " + name, "forebay response cancel " + name, "forebay response delete " + name}})
 }
