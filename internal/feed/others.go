@@ -72,17 +72,15 @@ type other struct {
 
 // outgoing is what waits to be sent to others.
 type outgoing struct {
-	items  []any
+	waiting
 	lost   int64
 	number int64
 }
 
 func (o *outgoing) add(item any) {
-	if len(o.items) >= maxOutgoing {
+	if o.waiting.add(item, maxOutgoing) != nil {
 		o.lost++
-		return
 	}
-	o.items = append(o.items, item)
 }
 
 func (h *Hub) send(s signal) bool {
@@ -217,7 +215,7 @@ func (h *Hub) hear(s *signal) {
 func (h *Hub) sendEvents() {
 	o := &h.outgoing
 	if len(h.others) == 0 {
-		o.items, o.lost = nil, 0
+		o.waiting, o.lost = waiting{}, 0
 		return
 	}
 	for range signalsPerRound {
@@ -225,7 +223,7 @@ func (h *Hub) sendEvents() {
 			break
 		}
 		s, n := o.next()
-		if o.items = o.items[n:]; h.send(s) {
+		if o.take(n); h.send(s) {
 			o.lost = 0
 		} else { // the number shows that one is missing
 			o.lost += int64(n) - 1
