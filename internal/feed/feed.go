@@ -195,7 +195,7 @@ func (h *Hub) sort() {
 		for l := range h.listeners {
 			l.drop(refused)
 		}
-		h.outgoing.lost += refused
+		h.outgoing.lose(anybody, refused)
 	}
 }
 

@@ -35,7 +35,9 @@ func TestATenantWithMuchHidesNothingOfOthers(t *testing.T) {
 	for where, l := range small {
 		var ids []string
 		for _, item := range l.Take() {
-			if item.Kind == forebay.FeedBatch {
+			if item.Kind == forebay.FeedLost {
+				ids = append(ids, fmt.Sprintf("lost %d", item.Lost.Count))
+			} else {
 				ids = append(ids, item.Object.ID)
 			}
 		}
