@@ -102,6 +102,12 @@ func (m *models) forwards(name string) bool {
 	return len(m.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
 }
 
+// mixed reports whether some deployments of a model speak Responses and others do not.
+func (m *models) mixed(name string) bool {
+	speak := len(m.admission(name, forebay.CallEstimate{AsOpenAI: true, AsResponses: true}))
+	return speak > 0 && speak < len(m.admission(name, forebay.CallEstimate{AsOpenAI: true}))
+}
+
 // identities identifies what the names of deployments and HTTP functions refer to.
 func (o Options) identities() admission.Identities {
 	ids := admission.Identities{}

@@ -73,7 +73,7 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 		task.Queue = CallsQueue
 		known[task.Name] = task
 	}
-	for _, task := range slices.Concat(s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, s.responses, names)) {
+	for _, task := range slices.Concat(s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, s.responses, names, m.mixed)) {
 		known[task.Name] = task
 	}
 }

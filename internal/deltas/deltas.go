@@ -67,9 +67,13 @@ type Hub struct {
 
 // outgoing is a call whose text is sent to other processes.
 type outgoing struct {
-	of   *text
-	sent int // bytes
+	of    *text
+	sent  int  // bytes
+	again bool // another process begins to listen; guarded by the hub's mu
 }
+
+// begin is where the part begins that another process gets which begins to listen.
+func (o *outgoing) begin() int { return max(0, len(o.of.latest.Load().text)-caughtUpBytes) }
 
 // NewHub returns a hub. Run sends its signals.
 func NewHub(relay Relay) *Hub {
@@ -181,7 +185,8 @@ func (h *Hub) Listen(job string) *Listener {
 	l := &Listener{hub: h, job: job, grown: make(chan struct{}, 1)}
 	l.Grown = l.grown
 	h.mu.Lock()
-	if h.listeners[job] == nil {
+	begins := h.listeners[job] == nil
+	if begins {
 		h.listeners[job] = map[*Listener]bool{}
 	}
 	h.listeners[job][l] = true
@@ -190,7 +195,7 @@ func (h *Hub) Listen(job string) *Listener {
 		l.wake()
 	}
 	h.mu.Unlock()
-	h.send(signal{Want: []string{job}})
+	h.send(signal{Want: []string{job}, Begins: begins})
 	return l
 }
 
@@ -242,8 +247,9 @@ func cut(s string, most int) string {
 
 // signal is what processes tell each other: what they follow, or a part of a text.
 type signal struct {
-	Want  []string       `json:"want,omitempty"`
-	Delta *forebay.Delta `json:"delta,omitempty"`
+	Want   []string       `json:"want,omitempty"`
+	Begins bool           `json:"begins,omitempty"` // the process has nothing of these yet
+	Delta  *forebay.Delta `json:"delta,omitempty"`
 }
 
 func (h *Hub) send(s signal) bool {
@@ -263,25 +269,33 @@ func (h *Hub) Receive(encoded string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, job := range s.Want {
-		h.want(job, time.Now())
+		h.want(job, s.Begins, time.Now())
 	}
 	if s.Delta != nil && len(h.listeners[s.Delta.JobID]) > 0 {
 		h.take(s.Delta)
 	}
 }
 
-// want notes that another process follows a job.
-func (h *Hub) want(job string, now time.Time) {
+// want notes that another process follows a job, or begins to.
+func (h *Hub) want(job string, begins bool, now time.Time) {
 	_, known := h.wanted[job]
 	if !known && len(h.wanted) >= maxWanted {
 		return
 	}
 	h.wanted[job] = now.Add(wantFor)
 	h.count()
-	if t := h.calls[job]; !known && t != nil && t.here {
-		h.behind[job] = &outgoing{of: t, sent: max(0, len(t.latest.Load().text)-caughtUpBytes)}
-		h.kicked()
+	t := h.calls[job]
+	if known && !begins || t == nil || !t.here {
+		return
 	}
+	if o := h.behind[job]; o != nil && o.of == t { // a round may be sending it
+		o.again = true
+	} else {
+		o = &outgoing{of: t}
+		o.sent = o.begin()
+		h.behind[job] = o
+	}
+	h.kicked()
 }
 
 // take takes a part of a text of another process. A part that does not follow begins the text
@@ -374,6 +388,9 @@ func (h *Hub) round() (more bool) {
 	h.mu.Lock()
 	behind := make([]*outgoing, 0, len(h.behind))
 	for _, o := range h.behind {
+		if o.again {
+			o.again, o.sent = false, min(o.sent, o.begin())
+		}
 		behind = append(behind, o)
 	}
 	h.mu.Unlock()
@@ -423,7 +440,7 @@ func (o *outgoing) next() (forebay.Delta, bool) {
 func (h *Hub) settle(o *outgoing) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o.sent < len(o.of.latest.Load().text) {
+	if o.again || o.sent < len(o.of.latest.Load().text) {
 		return true
 	}
 	if h.behind[o.of.job] == o && h.calls[o.of.job] != o.of { // the call is over

@@ -242,3 +242,36 @@ func TestForeignSignals(t *testing.T) {
 		t.Errorf("%d jobs are wanted", len(h.wanted))
 	}
 }
+
+// Whoever begins to listen gets what was written before, also on a second process, and on one
+// whose listener has left and come back.
+func TestEveryProcessCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer func() { stop(); synctest.Wait() }()
+		var w wire
+		worker, first, second := w.join(), w.join(), w.join()
+		for _, h := range w.hubs {
+			go h.Run(ctx)
+		}
+		write, end := worker.Begin(call("a", 1))
+		defer end()
+		write("one ")
+		stays := first.Listen("a")
+		defer stays.Close()
+		after(time.Second)
+		for _, what := range []string{"a second process", "one whose listener came back"} {
+			l := second.Listen("a")
+			after(time.Second)
+			if text, offset, _ := readAll(l); text != "one " || offset != 0 {
+				t.Errorf("%s read %q at %d", what, text, offset)
+			}
+			l.Close()
+		}
+		write("one two")
+		after(time.Second)
+		if text, offset, _ := readAll(stays); text != "one two" || offset != 0 {
+			t.Errorf("the listener that stays read %q at %d", text, offset)
+		}
+	})
+}

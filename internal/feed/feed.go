@@ -115,7 +115,7 @@ type Hub struct {
 	others      map[string]*other // with listeners, by origin
 	numbers     map[string]int64  // of the latest signals with events, by origin
 	sums        map[int64]bool    // tenants whose sums somebody wants; 0: all together
-	pending     []any             // what somebody here wants, and is to be described
+	pending     waiting           // what somebody here wants, and is to be described
 	outgoing    outgoing
 	here        map[sum]int64 // events of this process in this interval
 	there       map[sum]int64 // events of other processes
@@ -195,22 +195,25 @@ func (h *Hub) sort() {
 		for l := range h.listeners {
 			l.drop(refused)
 		}
-		h.outgoing.lost += refused
+		h.outgoing.lose(anybody, refused)
 	}
 }
 
 // keep keeps an item for those who listen here.
 func (h *Hub) keep(item any) {
-	full, wanted := len(h.pending) >= maxPending, false
+	wanted := false
 	for l := range h.listeners {
-		if l.wants(item) {
-			if wanted = true; full {
+		wanted = wanted || l.wants(item)
+	}
+	if !wanted {
+		return
+	}
+	if dropped := h.pending.add(item, maxPending); dropped != nil {
+		for l := range h.listeners {
+			if l.wants(dropped) {
 				l.drop(1)
 			}
 		}
-	}
-	if wanted && !full {
-		h.pending = append(h.pending, item)
 	}
 }
 
@@ -290,13 +293,12 @@ func (h *Hub) Round(ctx context.Context) {
 	h.sendInterest()
 	h.sort()
 	h.sendEvents()
-	n := min(len(h.pending), describedPerRound)
-	batch := slices.Clone(h.pending[:n])
-	if h.pending = slices.Delete(h.pending, 0, n); len(h.pending) > 0 {
+	batch := h.pending.take(describedPerRound)
+	if len(h.pending.items) > 0 {
 		h.kicked()
 	}
 	h.mu.Unlock()
-	if n == 0 {
+	if len(batch) == 0 {
 		return
 	}
 	described, err := h.describe(ctx, batch)
@@ -321,7 +323,7 @@ func (h *Hub) PassSums(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sort()
-	if len(h.pending) > 0 || len(h.outgoing.items) > 0 {
+	if len(h.pending.items) > 0 || len(h.outgoing.items) > 0 {
 		h.kicked()
 	}
 	now, seconds := h.db.Now().UTC(), sumsEvery.Seconds()

@@ -39,11 +39,14 @@ type signal struct {
 	Ask    bool      `json:"a,omitempty"` // all others are to say what they want
 	Want   *interest `json:"w,omitempty"`
 	// Number counts the signals with events of a process, from 1.
-	Number  int64       `json:"n,omitempty"`
-	Lost    int64       `json:"l,omitempty"` // events that were not sent since the one before
-	Jobs    []*Job      `json:"j,omitempty"`
-	Objects []*Object   `json:"b,omitempty"`
-	Sums    []sumSignal `json:"s,omitempty"`
+	Number int64 `json:"n,omitempty"`
+	// Lost is how many events were not sent since the one before, and LostOf of which tenants they
+	// were. Without the second they may be anybody's.
+	Lost    int64           `json:"l,omitempty"`
+	LostOf  map[int64]int64 `json:"lt,omitempty"`
+	Jobs    []*Job          `json:"j,omitempty"`
+	Objects []*Object       `json:"b,omitempty"`
+	Sums    []sumSignal     `json:"s,omitempty"`
 }
 
 // sumSignal is a sum and its count.
@@ -72,17 +75,33 @@ type other struct {
 
 // outgoing is what waits to be sent to others.
 type outgoing struct {
-	items  []any
+	waiting
 	lost   int64
+	lostOf map[int64]int64 // by tenant; anybody: whose they are is not known
 	number int64
 }
 
-func (o *outgoing) add(item any) {
-	if len(o.items) >= maxOutgoing {
-		o.lost++
-		return
+// anybody stands for tenants that are not known, and maxLostOf is of how many a signal tells.
+const (
+	anybody   = -1
+	maxLostOf = 16
+)
+
+// lose notes that events of a tenant were not sent.
+func (o *outgoing) lose(tenant, n int64) {
+	if o.lost += n; o.lostOf == nil {
+		o.lostOf = map[int64]int64{}
 	}
-	o.items = append(o.items, item)
+	if _, known := o.lostOf[tenant]; !known && len(o.lostOf) >= maxLostOf {
+		tenant = anybody
+	}
+	o.lostOf[tenant] += n
+}
+
+func (o *outgoing) add(item any) {
+	if dropped := o.waiting.add(item, maxOutgoing); dropped != nil {
+		o.lose(tenantOf(dropped), 1)
+	}
 }
 
 func (h *Hub) send(s signal) bool {
@@ -187,18 +206,26 @@ func (h *Hub) hear(s *signal) {
 	if s.Number == 0 {
 		return
 	}
-	missed := s.Lost
+	lost := s.LostOf
+	if len(lost) == 0 {
+		lost = map[int64]int64{anybody: s.Lost}
+	}
+	missed := lost[anybody]
 	if before := h.numbers[s.Origin]; before > 0 && s.Number > before+1 {
 		missed += s.Number - before - 1 // each had an event at least
 	}
 	if _, known := h.numbers[s.Origin]; known || len(h.numbers) < maxOthers {
 		h.numbers[s.Origin] = s.Number
 	}
-	if missed > 0 {
-		for l := range h.listeners {
-			if !l.Sums {
-				l.drop(missed)
+	for l := range h.listeners {
+		of := missed
+		for tenant, n := range lost {
+			if tenant != anybody && (l.Tenant == 0 || l.Tenant == tenant || tenant == 0) {
+				of += n
 			}
+		}
+		if of > 0 && !l.Sums {
+			l.drop(of)
 		}
 	}
 	for _, job := range s.Jobs {
@@ -217,7 +244,7 @@ func (h *Hub) hear(s *signal) {
 func (h *Hub) sendEvents() {
 	o := &h.outgoing
 	if len(h.others) == 0 {
-		o.items, o.lost = nil, 0
+		o.waiting, o.lost, o.lostOf = waiting{}, 0, nil
 		return
 	}
 	for range signalsPerRound {
@@ -225,10 +252,10 @@ func (h *Hub) sendEvents() {
 			break
 		}
 		s, n := o.next()
-		if o.items = o.items[n:]; h.send(s) {
-			o.lost = 0
+		if o.take(n); h.send(s) {
+			o.lost, o.lostOf = 0, nil
 		} else { // the number shows that one is missing
-			o.lost += int64(n) - 1
+			o.lose(anybody, int64(n)-1)
 		}
 	}
 	if len(o.items) > 0 {
@@ -239,7 +266,7 @@ func (h *Hub) sendEvents() {
 // next makes a signal of as many events as it has room for, and says how many.
 func (o *outgoing) next() (s signal, n int) {
 	o.number++
-	s.Number, s.Lost = o.number, o.lost
+	s.Number, s.Lost, s.LostOf = o.number, o.lost, o.lostOf
 	size := 0
 	for _, item := range o.items {
 		encoded, err := forebay.EncodeJSON(item)

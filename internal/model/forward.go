@@ -87,7 +87,7 @@ func (r ForwardRequest) Chosen(d Dialect) (ForwardRequest, error) {
 	path, body, err := r.Choose(d)
 	if err != nil {
 		t := forebay.Permanent(CodeBadRequest, err.Error())
-		t.Uncalled = true
+		t.Uncalled, t.Err = true, err
 		return r, t
 	}
 	r.Path, r.Body, r.Choose = path, body, nil

@@ -33,12 +33,13 @@ var batchEndpoints = append([]string{endpointResponses}, endpoints...)
 // BatchTask names the task of lines of batches. No task of a configuration has a slash.
 func BatchTask(endpoint, model string) string { return "batch:" + endpoint + ":" + model }
 
-// BatchTasks returns the tasks of lines of batches for these models.
-func BatchTasks(forwarder Forwarder, answers *responses.Service, models []string) []forebay.Task {
+// BatchTasks returns the tasks of lines of batches for these models. mixed reports whether some
+// deployments of a model speak Responses and others do not.
+func BatchTasks(forwarder Forwarder, answers *responses.Service, models []string, mixed func(model string) bool) []forebay.Task {
 	var tasks []forebay.Task
 	for _, name := range models {
 		for _, endpoint := range batchEndpoints {
-			t := batchLine{forwarder, answers, endpoint, name}
+			t := batchLine{forwarder, answers, endpoint, name, endpoint == endpointResponses && mixed(name)}
 			tasks = append(tasks, forebay.Task{
 				Name: BatchTask("/v1/"+endpoint, name), Description: "a line of a batch: OpenAI's POST /v1/" + endpoint, Model: name,
 				Estimate: t.estimate, Run: t.run,
@@ -55,6 +56,7 @@ type batchLine struct {
 	answers   *responses.Service // of /responses
 	endpoint  string
 	model     string
+	mixed     bool // lines of /responses differ in which deployments can answer them
 }
 
 func (t batchLine) estimate(input json.RawMessage, size int64) forebay.CallEstimate {
@@ -63,6 +65,10 @@ func (t batchLine) estimate(input json.RawMessage, size int64) forebay.CallEstim
 		e = model.EstimateForward(t.endpoint, input)
 	}
 	e.AsOpenAI = true
+	if t.mixed && input != nil {
+		asked, err := bridge.Parse(input, t.model)
+		e.AsResponses = err == nil && asked.Beyond() != nil
+	}
 	return e
 }
 

@@ -58,7 +58,7 @@ func TestAnswer(t *testing.T) {
 	if _, _, _, err := s.Answer(t.Context(), chatAnswer, Call{Tenant: "acme", Model: "chat", Body: []byte(`{"input":"hello","previous_response_id":"` + o.ID + `","store":false}`)}); err != nil {
 		t.Error(err)
 	}
-	for _, body := range []string{`{}`, `{"input":"hello","stream":true}`, `{"input":"hello","background":true}`, `{"input":"x","previous_response_id":"resp_none"}`} {
+	for _, body := range []string{`{}`, `{"input":"hello","stream":true}`, `{"input":"hello","background":true}`, `{"input":"x","previous_response_id":"resp_none"}`, `{"input":"hello","tools":[{"type":"web_search"}]}`} {
 		if _, _, _, err := s.Answer(t.Context(), chatAnswer, Call{Tenant: "acme", Model: "chat", Body: []byte(body)}); !refusal(err) {
 			t.Errorf("%s: %v", body, err)
 		}

@@ -29,7 +29,7 @@ type assembled struct {
 	kind   string
 	parts  []*part // of a message or of reasoning
 	callID string  // of a function call, as the next two
-	name   string
+	called function
 	args   strings.Builder
 	ended  bool
 	status string
@@ -125,13 +125,13 @@ func (a *assembly) say(item, kind, piece string, logprobs []json.RawMessage) {
 }
 
 // call announces a call of a function.
-func (a *assembly) call(id, name string) *assembled {
+func (a *assembly) call(id string, called function) *assembled {
 	for _, it := range a.items {
 		if !it.ended && it.kind != "function_call" {
 			a.end(it, StatusCompleted)
 		}
 	}
-	it := &assembled{kind: "function_call", callID: id, name: name}
+	it := &assembled{kind: "function_call", callID: id, called: called}
 	if id == "" {
 		it.callID = "call_" + strings.TrimPrefix(itemID(a.response, "function_call", a.place, false), "fc_")
 	}
@@ -174,7 +174,7 @@ func (a *assembly) end(it *assembled, status string) {
 		a.endPart(it, i)
 	}
 	if it.kind == "function_call" {
-		a.tell("response.function_call_arguments.done", it.about(Object{"name": encode(it.name), "arguments": encode(it.args.String())}))
+		a.tell("response.function_call_arguments.done", it.about(Object{"name": encode(it.called.name), "arguments": encode(it.args.String())}))
 	}
 	it.ended, it.status = true, status
 	a.tell("response.output_item.done", Object{"output_index": number(int64(it.place)), "item": it.object()})
@@ -215,7 +215,10 @@ func (it *assembled) object() json.RawMessage {
 	case "reasoning":
 		o["summary"], o["content"] = noList, encode(parts)
 	case "function_call":
-		o["call_id"], o["name"], o["arguments"] = encode(it.callID), encode(it.name), encode(it.args.String())
+		o["call_id"], o["name"], o["arguments"] = encode(it.callID), encode(it.called.name), encode(it.args.String())
+		if it.called.namespace != "" {
+			o["namespace"] = encode(it.called.namespace)
+		}
 	}
 	return encode(o)
 }

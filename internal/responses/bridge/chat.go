@@ -80,7 +80,7 @@ func picked(from Object, names ...string) Object {
 func (r *Request) chatTools(body Object) {
 	var tools []json.RawMessage
 	for _, raw := range listOf(r.members["tools"]) {
-		tools = append(tools, encode(Object{"type": encode("function"), "function": encode(picked(objectOf(raw), "name", "description", "parameters", "strict"))}))
+		tools = append(tools, r.names.chatFunctions(objectOf(raw))...)
 	}
 	if len(tools) == 0 { // providers refuse the rest without tools
 		return
@@ -96,12 +96,12 @@ func (r *Request) chatTools(body Object) {
 	choice := objectOf(raw)
 	switch text(choice["type"]) {
 	case "function":
-		raw = chatFunction(choice)
+		raw = r.names.chatFunction(choice)
 	case "allowed_tools":
 		allowed := Object{"mode": or(choice["mode"], encode("auto"))}
 		functions := []json.RawMessage{}
 		for _, tool := range listOf(choice["tools"]) {
-			functions = append(functions, chatFunction(objectOf(tool)))
+			functions = append(functions, r.allowed(objectOf(tool))...)
 		}
 		allowed["tools"] = encode(functions)
 		raw = encode(Object{"type": encode("allowed_tools"), "allowed_tools": encode(allowed)})
@@ -109,8 +109,23 @@ func (r *Request) chatTools(body Object) {
 	body["tool_choice"] = raw
 }
 
-func chatFunction(tool Object) json.RawMessage {
-	return encode(Object{"type": encode("function"), "function": encode(picked(tool, "name"))})
+// allowed returns the functions that are allowed with a tool, which may be a namespace.
+func (r *Request) allowed(tool Object) (list []json.RawMessage) {
+	if text(tool["type"]) != "namespace" {
+		return []json.RawMessage{r.names.chatFunction(tool)}
+	}
+	for _, raw := range listOf(r.members["tools"]) {
+		if group := objectOf(raw); text(group["type"]) == "namespace" && text(group["name"]) == text(tool["name"]) {
+			for _, raw := range listOf(group["tools"]) {
+				list = append(list, r.names.chatFunction(Object{"namespace": group["name"], "name": objectOf(raw)["name"]}))
+			}
+		}
+	}
+	return list
+}
+
+func (n names) chatFunction(tool Object) json.RawMessage {
+	return encode(Object{"type": encode("function"), "function": encode(Object{"name": encode(n.of(functionOf(tool)))})})
 }
 
 // messages returns the messages that stand for the instructions, the context and the input.
@@ -138,7 +153,7 @@ func (r *Request) messages() []Object {
 		switch kindOf(item) {
 		case "function_call":
 			pending = append(pending, encode(Object{"id": item["call_id"], "type": encode("function"),
-				"function": encode(picked(item, "name", "arguments"))}))
+				"function": encode(Object{"name": encode(r.names.of(functionOf(item))), "arguments": or(item["arguments"], encode(""))})}))
 			continue
 		case "message":
 			flush()

@@ -144,7 +144,7 @@ func (x *Exchange) chatCall(index int64, piece gjson.Result) {
 	c.name += piece.Get("function.name").Str
 	c.waiting.WriteString(arguments)
 	if c.name != "" {
-		c.item = x.asm.call(c.id, c.name)
+		c.item = x.asm.call(c.id, x.request.names.function(c.name))
 		x.asm.argue(c.item, c.waiting.String())
 	}
 }

@@ -36,6 +36,7 @@ type Request struct {
 	Plain []json.RawMessage
 
 	members Object
+	names   names  // of the functions in chat completions
 	beyond  *Error // what only a provider that speaks Responses can do; nil: nothing
 }
 
@@ -309,22 +310,11 @@ func (r *Request) checkTools() *Error {
 		return invalid("tools", "array_above_max_length", "Invalid 'tools': at most %d tools.", maxTools)
 	}
 	for i, raw := range tools {
-		param := fmt.Sprintf("tools[%d]", i)
-		tool := objectOf(raw)
-		if tool == nil {
-			return wrongType(param, "an object")
-		}
-		switch kind := text(tool["type"]); kind {
-		case "function":
-			if text(tool["name"]) == "" {
-				return invalid(param+".name", "missing_required_parameter", "Missing required parameter: '%s.name'.", param)
-			}
-		case "":
-			return invalid(param+".type", "missing_required_parameter", "Missing required parameter: '%s.type'.", param)
-		default:
-			r.needs(invalid(param+".type", "unsupported_value", "No deployment of this model has the tool %.40q: it needs a provider that speaks the Responses API.", kind))
+		if err := r.checkTool(fmt.Sprintf("tools[%d]", i), raw, false); err != nil {
+			return err
 		}
 	}
+	r.names = newNames(tools)
 	choice := r.members["tool_choice"]
 	if isNull(choice) || choice[0] == '"' {
 		return nil
@@ -334,6 +324,27 @@ func (r *Request) checkTools() *Error {
 	}
 	if kind := text(objectOf(choice)["type"]); kind != "function" && kind != "allowed_tools" {
 		r.needs(invalid("tool_choice.type", "unsupported_value", "No deployment of this model has the tool %.40q.", kind))
+	}
+	return nil
+}
+
+// checkTool checks a tool, which may be one of a namespace.
+func (r *Request) checkTool(param string, raw json.RawMessage, grouped bool) *Error {
+	tool := objectOf(raw)
+	if tool == nil {
+		return wrongType(param, "an object")
+	}
+	switch kind := text(tool["type"]); {
+	case kind == "function":
+		if text(tool["name"]) == "" {
+			return invalid(param+".name", "missing_required_parameter", "Missing required parameter: '%s.name'.", param)
+		}
+	case kind == "namespace" && !grouped:
+		return r.checkNamespace(param, tool)
+	case kind == "":
+		return invalid(param+".type", "missing_required_parameter", "Missing required parameter: '%s.type'.", param)
+	default:
+		r.needs(invalid(param+".type", "unsupported_value", "No deployment of this model has the tool %.40q: it needs a provider that speaks the Responses API.", kind))
 	}
 	return nil
 }
