@@ -42,7 +42,6 @@ func (a orchestrationRoutes) routeInstanceVerbs() {
 		return &none{}, a.orchestrations.Raise(ctx, c.caller.Tenant, in.ID, in.Event, data)
 	})
 	a.documentValue(raise, "what the event brings")
-
 	for _, verb := range []struct {
 		name, summary string
 		do            func(ctx context.Context, tenant, id, reason string) error
@@ -60,7 +59,6 @@ func (a orchestrationRoutes) routeInstanceVerbs() {
 	rewind := instanceVerb("rewind-instance", "rewind", "Let an instance that has failed go on")
 	rewind.Description = "What failed in it is done again, what succeeded is not. An instance that is over and has not failed is 410, one that is not over 409."
 	routeNoBody(a.API, forebay.ScopeOperate, rewind, a.rewind)
-
 	restart := instanceVerb("restart-instance", "restart", "Start an instance anew, with its input")
 	restart.Description = "The answer is that of a start. An instance that shall keep its id and is not over is 409."
 	restart.Responses = a.startedResponse()
