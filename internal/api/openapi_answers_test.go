@@ -65,3 +65,19 @@ func TestOpenAPIDescribesAnswers(t *testing.T) {
 	check("POST", "/v1/jobs", "/v1/jobs", jobBody(`"x"`), 202)
 	check("GET", "/v1/jobs", "/v1/jobs", "", 200)
 }
+
+// A purge of instances is refused without the time from which on they were made.
+func TestOpenAPIRequiresWhatAPurgeNeeds(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
+	t.Parallel()
+	f := newFixture(t, withOrchestrations(t))
+	wantProblem(t, f.do("DELETE", durable+"/instances", ""), 400, forebay.CodeInvalidRequest)
+	doc := into[object](t, f.do("GET", "/openapi.json", ""), 200)
+	for method, required := range map[string]bool{"delete": true, "get": false} {
+		for _, p := range doc["paths"].(object)[durable+"/instances"].(object)[method].(object)["parameters"].([]any) {
+			if p := p.(object); p["name"] == "createdTimeFrom" && (p["required"] == true) != required {
+				t.Errorf("%s: createdTimeFrom is documented as %v", method, p)
+			}
+		}
+	}
+}

@@ -108,6 +108,9 @@ func (a orchestrationRoutes) routeInstancePurges() {
 	many.Description = "createdTimeFrom is required. If there are none to delete the answer is 404. What selects instances only in the list, such as name, is refused."
 	many.RejectUnknownQueryParameters = true // of those that are parameters of other routes: ignored, they would delete more than was meant
 	route(a.API, forebay.ScopeOperate, many, a.purgeInstances)
+	for _, p := range a.huma.OpenAPI().Paths[many.Path].Delete.Parameters {
+		p.Required = p.Name == "createdTimeFrom" || p.Required
+	}
 }
 
 func (a orchestrationRoutes) purgeInstances(ctx context.Context, c *call, in *InstanceFilter) (*answer[purged], error) {
