@@ -185,7 +185,6 @@ func New(o Options) *API {
 	a.memory = memory.New(max(o.MemoryBytes, 2*a.maxBody))
 	a.connections = connections.New(o.Connections)
 	a.draining, a.drain = context.WithCancel(context.Background())
-
 	a.huma = newHuma(a)
 	jobs, queues, orchestrations := jobRoutes{a}, queueRoutes{a}, orchestrationRoutes{a}
 	jobs.routeJobs()

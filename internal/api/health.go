@@ -45,11 +45,10 @@ func ready(parts []jobs.Part) (report []part, wrong error) {
 }
 
 type welcome struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	OpenAPI string `json:"openapi" doc:"where the description of this API is"`
-	Jobs    string `json:"jobs" doc:"where jobs go"`
-
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	OpenAPI   string `json:"openapi" doc:"where the description of this API is"`
+	Jobs      string `json:"jobs" doc:"where jobs go"`
 	Dashboard string `json:"dashboard,omitempty" doc:"where the pages for people are"`
 }
 
@@ -64,10 +63,9 @@ type welcomed struct {
 // routeHealth registers the routes that are open to everybody.
 func (a *API) routeHealth() {
 	tags := []string{"health"}
-	healthy := &answer[health]{health{"ok"}}
 	route(a, open, huma.Operation{
 		OperationID: "health", Method: http.MethodGet, Path: "/healthz", Tags: tags, Summary: "Is the process up?",
-	}, func(context.Context, *call, *none) (*answer[health], error) { return healthy, nil })
+	}, func(context.Context, *call, *none) (*answer[health], error) { return answerOf(health{"ok"}, nil) })
 	route(a, open, huma.Operation{
 		OperationID: "ready", Method: http.MethodGet, Path: "/readyz", Tags: tags, Summary: "Can the server take jobs right now?",
 	}, func(ctx context.Context, c *call, _ *none) (*answer[readiness], error) {

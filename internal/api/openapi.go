@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -32,9 +33,12 @@ func (a *API) publish() {
 		enumerate(schemas["Instance"].Properties["runtimeStatus"], forebay.OrchestrationStatuses)
 	}
 	// A reference alone cannot say that null is allowed.
-	job := schemas["Job"]
-	job.Properties["error"] = &huma.Schema{AnyOf: []*huma.Schema{job.Properties["error"], {Type: "null"}}}
-
+	for _, nullable := range []string{"Job.error", "Job.max_cost_usd", "Instance.failure", "Webhook.last_try"} {
+		name, property, _ := strings.Cut(nullable, ".")
+		if schema := schemas[name]; schema != nil {
+			schema.Properties[property] = &huma.Schema{AnyOf: []*huma.Schema{schema.Properties[property], {Type: "null"}}}
+		}
+	}
 	for name, schema := range tasks.Schemas() {
 		described := &huma.Schema{}
 		if err := json.Unmarshal(schema, &described.Extensions); err != nil {
@@ -42,7 +46,6 @@ func (a *API) publish() {
 		}
 		schemas[name] = described
 	}
-
 	// The document is written when it is first requested, because that takes longer than the rest
 	// of a start.
 	a.serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
@@ -66,8 +69,7 @@ func (a *API) serve(path, mediaType string, write func() ([]byte, error)) {
 		return b
 	})
 	a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		c := callFrom(r.Context())
-		c.route = "GET " + path
+		callFrom(r.Context()).route = "GET " + path
 		w.Header().Set("Content-Type", mediaType)
 		w.Write(document())
 	})

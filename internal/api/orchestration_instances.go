@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -76,6 +77,9 @@ func parseStatus(s string) (forebay.OrchestrationStatus, error) {
 func (a orchestrationRoutes) routeInstances() {
 	get := durableOperation("get-instance", http.MethodGet, "/instances/{instanceId}", "Get an instance")
 	get.Description = "The status is 202 until the instance is over, then 200."
+	whole := a.schema(reflect.TypeFor[instance]())
+	get.Responses = streamed("202", "It is not over", "application/json", whole)
+	get.Responses["500"] = streamed("500", "It has failed, and returnInternalServerErrorOnFailure is set", "application/json", whole)["500"]
 	route(a.API, forebay.ScopeRead, get, a.instance)
 	list := durableOperation("list-instances", http.MethodGet, "/instances", "List instances, newest first")
 	list.Description = "A page may be shorter than top, when its instances are large; x-ms-continuation-token says whether there are more."

@@ -42,7 +42,6 @@ func (a orchestrationRoutes) routeInstanceVerbs() {
 		return &none{}, a.orchestrations.Raise(ctx, c.caller.Tenant, in.ID, in.Event, data)
 	})
 	a.documentValue(raise, "what the event brings")
-
 	for _, verb := range []struct {
 		name, summary string
 		do            func(ctx context.Context, tenant, id, reason string) error
@@ -60,7 +59,6 @@ func (a orchestrationRoutes) routeInstanceVerbs() {
 	rewind := instanceVerb("rewind-instance", "rewind", "Let an instance that has failed go on")
 	rewind.Description = "What failed in it is done again, what succeeded is not. An instance that is over and has not failed is 410, one that is not over 409."
 	routeNoBody(a.API, forebay.ScopeOperate, rewind, a.rewind)
-
 	restart := instanceVerb("restart-instance", "restart", "Start an instance anew, with its input")
 	restart.Description = "The answer is that of a start. An instance that shall keep its id and is not over is 409."
 	restart.Responses = a.startedResponse()
@@ -110,6 +108,9 @@ func (a orchestrationRoutes) routeInstancePurges() {
 	many.Description = "createdTimeFrom is required. If there are none to delete the answer is 404. What selects instances only in the list, such as name, is refused."
 	many.RejectUnknownQueryParameters = true // of those that are parameters of other routes: ignored, they would delete more than was meant
 	route(a.API, forebay.ScopeOperate, many, a.purgeInstances)
+	for _, p := range a.huma.OpenAPI().Paths[many.Path].Delete.Parameters {
+		p.Required = p.Name == "createdTimeFrom" || p.Required
+	}
 }
 
 func (a orchestrationRoutes) purgeInstances(ctx context.Context, c *call, in *InstanceFilter) (*answer[purged], error) {

@@ -117,6 +117,7 @@ func (a orchestrationRoutes) routeStarts() {
 func routeStart[I any](a orchestrationRoutes, op huma.Operation, start func(context.Context, *call, *I) (*durableOutput[any], error)) {
 	op.DefaultStatus = http.StatusAccepted
 	op.Responses = a.startedResponse()
+	op.Responses["200"] = streamed("200", "How it ended", "application/json", &huma.Schema{Description: "its output, or its status if it did not complete"})["200"]
 	route(a.API, forebay.ScopeSubmit, op, start)
 	a.documentValue(op, "the input")
 }

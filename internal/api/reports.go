@@ -36,8 +36,8 @@ type usageInput struct {
 	Step string   `query:"step" enum:"hour,day,all" doc:"default all"`
 }
 
-// taskInfo is forebay.Task in the form for clients.
-type taskInfo struct {
+// TaskInfo is a task for clients. Of unexported types that are embedded huma documents nothing.
+type TaskInfo struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	Queue       string `json:"queue" doc:"where its jobs go unless they say otherwise"`
@@ -45,7 +45,7 @@ type taskInfo struct {
 }
 
 type taskDetail struct {
-	taskInfo
+	TaskInfo
 	InputSchema  json.RawMessage `json:"input_schema,omitempty" doc:"JSON schema of the input; absent: the task does not describe it"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty" doc:"JSON schema of the result"`
 	Example      json.RawMessage `json:"example,omitempty" doc:"an input"`
@@ -55,8 +55,8 @@ type taskPath struct {
 	Task string `path:"task" maxLength:"64"`
 }
 
-func infoOf(t forebay.Task) taskInfo {
-	return taskInfo{t.Name, t.Description, cmp.Or(t.Queue, forebay.DefaultQueue), t.MaxAttempts}
+func infoOf(t forebay.Task) TaskInfo {
+	return TaskInfo{t.Name, t.Description, cmp.Or(t.Queue, forebay.DefaultQueue), t.MaxAttempts}
 }
 
 func usage(ctx context.Context, c *call, in *usageInput) (*answer[forebay.UsageReport], error) {
@@ -98,8 +98,8 @@ func (a *API) routeReports() {
 	}, usage)
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",
-	}, func(context.Context, *call, *none) (*answer[forebay.Page[taskInfo]], error) {
-		var all []taskInfo
+	}, func(context.Context, *call, *none) (*answer[forebay.Page[TaskInfo]], error) {
+		var all []TaskInfo
 		for _, t := range a.jobs.Tasks() {
 			all = append(all, infoOf(t))
 		}

@@ -42,6 +42,8 @@ type decoder struct {
 	elements int   // how many more there may be
 	empty    int   // how many more of them may have no bytes
 	err      error // the first one of fields
+
+	annotated bool // there were delivery annotations
 }
 
 // maxEmptyElements is how many elements without bytes all arrays of one decoded value may have. An

@@ -86,7 +86,8 @@ func (e *encoder) mapSection(code uint64, m Map) {
 }
 
 // DecodeMessage decodes a whole message. Sections out of order, twice, or unknown are an error,
-// and so are bodies of two kinds. Binary values share memory with b. The error is a *DecodeError.
+// and so are bodies of two kinds. Delivery annotations may come last, as from Microsoft's SDKs for
+// Python. Binary values share memory with b. The error is a *DecodeError.
 func DecodeMessage(b []byte) (*Message, error) {
 	d := newDecoder(b)
 	m := &Message{}
@@ -95,7 +96,7 @@ func DecodeMessage(b []byte) (*Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		last = code
+		last = max(last, code)
 		if err := d.section(m, code); err != nil {
 			return nil, err
 		}
@@ -118,10 +119,12 @@ func (d *decoder) sectionCode(last uint64) (uint64, error) {
 		return 0, err
 	}
 	code := s.known()
+	late := code == CodeDeliveryAnnotations && last > code && !d.annotated
+	d.annotated = d.annotated || code == CodeDeliveryAnnotations
 	switch {
 	case code < CodeHeader || code > CodeFooter:
 		return 0, d.fail(at, "an unknown section of a message")
-	case code < last, code == last && code != CodeData && code != CodeSequence:
+	case code < last && !late, code == last && code != CodeData && code != CodeSequence:
 		return 0, d.fail(at, "a section of a message is out of order or there twice")
 	case isBody(code) && isBody(last) && code != last:
 		return 0, d.fail(at, "a message has bodies of two kinds")

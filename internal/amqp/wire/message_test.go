@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -255,6 +256,27 @@ func TestEveryCompositeIsReadAsWritten(t *testing.T) {
 			if got, _, err := DecodeComposite(encoded[:cut]); err == nil {
 				t.Errorf("%d of %d bytes of %#v are decoded as %#v", cut, len(encoded), want, got)
 			}
+		}
+	}
+}
+
+// Microsoft's SDKs for Python encode delivery annotations behind everything else.
+func TestDeliveryAnnotationsMayComeLast(t *testing.T) {
+	late := unhex(t, "005370 c0020141"+"005375 a00161"+"005378 c10100"+"005371 c10100")
+	m, err := DecodeMessage(late)
+	if err != nil || m.DeliveryAnnotations == nil || len(m.Data) != 1 || m.Footer == nil {
+		t.Fatalf("decoded as %+v, %v", m, err)
+	}
+	sections, err := Sections(late)
+	if err != nil || len(sections) != 4 || sections[3].Code != CodeDeliveryAnnotations {
+		t.Errorf("the sections are %v, %v", sections, err)
+	}
+	for _, twice := range [][]byte{append(slices.Clone(late), late[len(late)-6:]...), append(unhex(t, "005371 c10100"), late...), append(slices.Clone(late), unhex(t, "005373 45")...)} {
+		if _, err := DecodeMessage(twice); err == nil {
+			t.Errorf("%x is decoded", twice)
+		}
+		if _, err := Sections(twice); err == nil {
+			t.Errorf("%x has sections", twice)
 		}
 	}
 }

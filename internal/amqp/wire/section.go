@@ -27,7 +27,7 @@ func Sections(b []byte) ([]Section, error) {
 		if err != nil {
 			return nil, err
 		}
-		last = code
+		last = max(last, code)
 		if err := d.skipSection(code); err != nil {
 			return nil, err
 		}
