@@ -96,12 +96,17 @@ func (r *Request) chatTools(body Object) {
 	choice := objectOf(raw)
 	switch text(choice["type"]) {
 	case "function":
-		raw = r.names.chatFunction(choice)
+		raw = r.names.chatFunction(functionOf(choice))
 	case "allowed_tools":
 		allowed := Object{"mode": or(choice["mode"], encode("auto"))}
-		functions := []json.RawMessage{}
+		functions, seen := []json.RawMessage{}, map[function]bool{}
 		for _, tool := range listOf(choice["tools"]) {
-			functions = append(functions, r.allowed(objectOf(tool))...)
+			for _, f := range r.names.allowed(objectOf(tool)) {
+				if !seen[f] {
+					functions = append(functions, r.names.chatFunction(f))
+				}
+				seen[f] = true
+			}
 		}
 		allowed["tools"] = encode(functions)
 		raw = encode(Object{"type": encode("allowed_tools"), "allowed_tools": encode(allowed)})
@@ -109,23 +114,8 @@ func (r *Request) chatTools(body Object) {
 	body["tool_choice"] = raw
 }
 
-// allowed returns the functions that are allowed with a tool, which may be a namespace.
-func (r *Request) allowed(tool Object) (list []json.RawMessage) {
-	if text(tool["type"]) != "namespace" {
-		return []json.RawMessage{r.names.chatFunction(tool)}
-	}
-	for _, raw := range listOf(r.members["tools"]) {
-		if group := objectOf(raw); text(group["type"]) == "namespace" && text(group["name"]) == text(tool["name"]) {
-			for _, raw := range listOf(group["tools"]) {
-				list = append(list, r.names.chatFunction(Object{"namespace": group["name"], "name": objectOf(raw)["name"]}))
-			}
-		}
-	}
-	return list
-}
-
-func (n names) chatFunction(tool Object) json.RawMessage {
-	return encode(Object{"type": encode("function"), "function": encode(Object{"name": encode(n.of(functionOf(tool)))})})
+func (n names) chatFunction(f function) json.RawMessage {
+	return encode(Object{"type": encode("function"), "function": encode(Object{"name": encode(n.of(f))})})
 }
 
 // messages returns the messages that stand for the instructions, the context and the input.

@@ -13,21 +13,25 @@ import (
 type function struct{ namespace, name string }
 
 // Bounds of a function in chat completions: of its name, and of its description with that of its
-// namespace. The second is that of the strictest servers.
+// namespace. The second is that of the strictest servers. maxGrouped bounds the functions of all
+// namespaces of a request: each may repeat what its namespace says.
 const (
 	maxChatName        = 64
 	maxChatDescription = 1024
+	maxGrouped         = 1024
 )
 
 // names are the names of functions in chat completions, which have no namespaces.
 type names struct {
 	chat      map[function]string
 	functions map[string]function // by name in chat completions
+	groups    map[string][]function
+	grouped   int // functions of namespaces
 }
 
 // newNames names the functions of tools. Those without a namespace keep their names.
 func newNames(tools []json.RawMessage) names {
-	n := names{chat: map[function]string{}, functions: map[string]function{}}
+	n := names{chat: map[function]string{}, functions: map[string]function{}, groups: map[string][]function{}}
 	for _, raw := range tools {
 		if tool := objectOf(raw); text(tool["type"]) == "function" {
 			n.add(function{name: text(tool["name"])}, text(tool["name"]))
@@ -45,12 +49,22 @@ func newNames(tools []json.RawMessage) names {
 				name = f.hashed()
 			}
 			n.add(f, name)
+			n.groups[f.namespace] = append(n.groups[f.namespace], f)
+			n.grouped++
 		}
 	}
 	return n
 }
 
 func (n names) add(f function, name string) { n.chat[f], n.functions[name] = name, f }
+
+// allowed returns the functions that are allowed with a tool, which may be a namespace.
+func (n names) allowed(tool Object) []function {
+	if text(tool["type"]) == "namespace" {
+		return n.groups[text(tool["name"])]
+	}
+	return []function{functionOf(tool)}
+}
 
 // of returns the name of a function in chat completions. It may be one that is no tool any more.
 func (n names) of(f function) string {

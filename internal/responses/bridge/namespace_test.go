@@ -60,8 +60,11 @@ func TestFunctionsOfNamespacesSayBoth(t *testing.T) {
 // has needs another provider.
 func TestNamespacesAreChecked(t *testing.T) {
 	t.Parallel()
+	const f = `,{"type":"function","name":"f"}`
 	for tool, param := range map[string]string{
-		`{"type":"namespace","tools":[{"type":"function","name":"f"}]}`:                       "tools[0].name",
+		`{"type":"namespace","name":"n","tools":[` + strings.Repeat(f, maxGrouped)[1:] + `]}`:                                                         "",
+		`{"type":"namespace","name":"n","tools":[` + strings.Repeat(f, maxGrouped)[1:] + `]},{"type":"namespace","name":"m","tools":[` + f[1:] + `]}`: "tools",
+		`{"type":"namespace","tools":[{"type":"function","name":"f"}]}`:                                                                               "tools[0].name",
 		`{"type":"namespace","name":"n"}`:                                                     "tools[0].tools",
 		`{"type":"namespace","name":"n","tools":[]}`:                                          "tools[0].tools",
 		`{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"},7]}`:          "tools[0].tools[1]",
@@ -82,5 +85,15 @@ func TestNamespacesAreChecked(t *testing.T) {
 		if got != param {
 			t.Errorf("%s is refused for %q, not for %q", tool, got, param)
 		}
+	}
+}
+
+// However often a choice names a namespace, its functions are named once.
+func TestAllowedNamespacesAreNamedOnce(t *testing.T) {
+	t.Parallel()
+	chat := chatOf(t, `{"model":"m","input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}]}],
+		"tool_choice":{"type":"allowed_tools","tools":[{"type":"namespace","name":"n"},{"type":"function","namespace":"n","name":"f"},{"type":"namespace","name":"n"}]}}`)
+	if got := chat.Get("tool_choice.allowed_tools.tools.#.function.name").Raw; got != `["n__f","n__g"]` {
+		t.Errorf("allowed are %s", got)
 	}
 }

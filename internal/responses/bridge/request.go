@@ -314,7 +314,9 @@ func (r *Request) checkTools() *Error {
 			return err
 		}
 	}
-	r.names = newNames(tools)
+	if r.names = newNames(tools); r.names.grouped > maxGrouped {
+		return invalid("tools", "array_above_max_length", "Invalid 'tools': at most %d functions in namespaces.", maxGrouped)
+	}
 	choice := r.members["tool_choice"]
 	if isNull(choice) || choice[0] == '"' {
 		return nil
