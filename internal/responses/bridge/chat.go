@@ -99,14 +99,9 @@ func (r *Request) chatTools(body Object) {
 		raw = r.names.chatFunction(functionOf(choice))
 	case "allowed_tools":
 		allowed := Object{"mode": or(choice["mode"], encode("auto"))}
-		functions, seen := []json.RawMessage{}, map[function]bool{}
-		for _, tool := range listOf(choice["tools"]) {
-			for _, f := range r.names.allowed(objectOf(tool)) {
-				if !seen[f] {
-					functions = append(functions, r.names.chatFunction(f))
-				}
-				seen[f] = true
-			}
+		functions := []json.RawMessage{}
+		for _, f := range r.names.allowed(listOf(choice["tools"])) {
+			functions = append(functions, r.names.chatFunction(f))
 		}
 		allowed["tools"] = encode(functions)
 		raw = encode(Object{"type": encode("allowed_tools"), "allowed_tools": encode(allowed)})

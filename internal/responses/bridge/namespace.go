@@ -14,11 +14,13 @@ type function struct{ namespace, name string }
 
 // Bounds of a function in chat completions: of its name, and of its description with that of its
 // namespace. The second is that of the strictest servers. maxGrouped bounds the functions of all
-// namespaces of a request: each may repeat what its namespace says.
+// namespaces of a request, and maxNamespaceName the name of one: each function may repeat what its
+// namespace says.
 const (
 	maxChatName        = 64
 	maxChatDescription = 1024
 	maxGrouped         = 1024
+	maxNamespaceName   = 1024 // bytes
 )
 
 // names are the names of functions in chat completions, which have no namespaces.
@@ -26,7 +28,6 @@ type names struct {
 	chat      map[function]string
 	functions map[string]function // by name in chat completions
 	groups    map[string][]function
-	grouped   int // functions of namespaces
 }
 
 // newNames names the functions of tools. Those without a namespace keep their names.
@@ -50,7 +51,6 @@ func newNames(tools []json.RawMessage) names {
 			}
 			n.add(f, name)
 			n.groups[f.namespace] = append(n.groups[f.namespace], f)
-			n.grouped++
 		}
 	}
 	return n
@@ -58,12 +58,26 @@ func newNames(tools []json.RawMessage) names {
 
 func (n names) add(f function, name string) { n.chat[f], n.functions[name] = name, f }
 
-// allowed returns the functions that are allowed with a tool, which may be a namespace.
-func (n names) allowed(tool Object) []function {
-	if text(tool["type"]) == "namespace" {
-		return n.groups[text(tool["name"])]
+// allowed returns the functions that tools name, which may be namespaces: each once.
+func (n names) allowed(tools []json.RawMessage) (list []function) {
+	groups, seen := map[string]bool{}, map[function]bool{}
+	for _, raw := range tools {
+		tool := objectOf(raw)
+		named := []function{functionOf(tool)}
+		if name := text(tool["name"]); text(tool["type"]) == "namespace" {
+			if groups[name] {
+				continue
+			}
+			named, groups[name] = n.groups[name], true
+		}
+		for _, f := range named {
+			if !seen[f] {
+				list = append(list, f)
+			}
+			seen[f] = true
+		}
 	}
-	return []function{functionOf(tool)}
+	return list
 }
 
 // of returns the name of a function in chat completions. It may be one that is no tool any more.
@@ -117,12 +131,18 @@ func functionOf(o Object) function { return function{text(o["namespace"]), text(
 
 // checkNamespace checks a group of tools.
 func (r *Request) checkNamespace(param string, tool Object) *Error {
-	if text(tool["name"]) == "" {
+	switch name := text(tool["name"]); {
+	case name == "":
 		return invalid(param+".name", "missing_required_parameter", "Missing required parameter: '%s.name'.", param)
+	case len(name) > maxNamespaceName:
+		return invalid(param+".name", "string_above_max_length", "Invalid '%s.name': at most %d bytes.", param, maxNamespaceName)
 	}
 	tools := listOf(tool["tools"])
 	if len(tools) == 0 {
 		return invalid(param+".tools", "missing_required_parameter", "Missing required parameter: '%s.tools'.", param)
+	}
+	if r.grouped += len(tools); r.grouped > maxGrouped {
+		return invalid("tools", "array_above_max_length", "Invalid 'tools': at most %d functions in namespaces.", maxGrouped)
 	}
 	for i, raw := range tools {
 		if err := r.checkTool(param+".tools["+string(number(int64(i)))+"]", raw, true); err != nil {
@@ -139,6 +159,9 @@ func (n names) chatFunctions(tool Object) (list []json.RawMessage) {
 	inner, about := []json.RawMessage{encode(tool)}, ""
 	if text(tool["type"]) == "namespace" {
 		inner, about = listOf(tool["tools"]), text(tool["description"])
+	}
+	if utf8.RuneCountInString(about) > maxChatDescription { // there is no room for it in any
+		about = ""
 	}
 	for _, raw := range inner {
 		f := picked(objectOf(raw), "name", "description", "parameters", "strict")

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -64,6 +65,8 @@ func TestNamespacesAreChecked(t *testing.T) {
 	for tool, param := range map[string]string{
 		`{"type":"namespace","name":"n","tools":[` + strings.Repeat(f, maxGrouped)[1:] + `]}`:                                                         "",
 		`{"type":"namespace","name":"n","tools":[` + strings.Repeat(f, maxGrouped)[1:] + `]},{"type":"namespace","name":"m","tools":[` + f[1:] + `]}`: "tools",
+		`{"type":"namespace","name":"` + strings.Repeat("n", maxNamespaceName+1) + `","tools":[` + f[1:] + `]}`:                                       "tools[0].name",
+		`{"type":"namespace","name":"` + strings.Repeat("n", maxNamespaceName) + `","tools":[` + f[1:] + `]}`:                                         "",
 		`{"type":"namespace","tools":[{"type":"function","name":"f"}]}`:                                                                               "tools[0].name",
 		`{"type":"namespace","name":"n"}`:                                                     "tools[0].tools",
 		`{"type":"namespace","name":"n","tools":[]}`:                                          "tools[0].tools",
@@ -95,5 +98,27 @@ func TestAllowedNamespacesAreNamedOnce(t *testing.T) {
 		"tool_choice":{"type":"allowed_tools","tools":[{"type":"namespace","name":"n"},{"type":"function","namespace":"n","name":"f"},{"type":"namespace","name":"n"}]}}`)
 	if got := chat.Get("tool_choice.allowed_tools.tools.#.function.name").Raw; got != `["n__f","n__g"]` {
 		t.Errorf("allowed are %s", got)
+	}
+}
+
+// What a request makes the server copy grows with its size, and not with its size for each of its
+// functions.
+func TestNamespacesTakeMemoryByTheirSize(t *testing.T) {
+	functions := strings.Repeat(`,{"type":"function","name":"f"}`, maxGrouped)[1:]
+	long := strings.Repeat("n", 1<<20)
+	for about, body := range map[string]string{
+		"a long name":        `"tools":[{"type":"namespace","name":"` + long + `","tools":[` + functions + `]}]`,
+		"a long description": `"tools":[{"type":"namespace","name":"n","description":"` + long + `","tools":[` + functions + `]}]`,
+	} {
+		body = `{"model":"m","input":"a",` + body + `}`
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if r, err := Parse([]byte(body), ""); err == nil {
+			r.chatTools(Object{})
+		}
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 100<<20 {
+			t.Errorf("%s: %d bytes are allocated for %d", about, got, len(body))
+		}
 	}
 }

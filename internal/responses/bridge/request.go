@@ -37,6 +37,7 @@ type Request struct {
 
 	members Object
 	names   names  // of the functions in chat completions
+	grouped int    // functions of namespaces
 	beyond  *Error // what only a provider that speaks Responses can do; nil: nothing
 }
 
@@ -314,9 +315,7 @@ func (r *Request) checkTools() *Error {
 			return err
 		}
 	}
-	if r.names = newNames(tools); r.names.grouped > maxGrouped {
-		return invalid("tools", "array_above_max_length", "Invalid 'tools': at most %d functions in namespaces.", maxGrouped)
-	}
+	r.names = newNames(tools)
 	choice := r.members["tool_choice"]
 	if isNull(choice) || choice[0] == '"' {
 		return nil
