@@ -27,6 +27,7 @@ var suite = map[string]func(*testing.T, *Service){
 	"Subscription is a queue":         testSubscriptionIsAQueue,
 	"Forwarding by name":              testForwardingByName,
 	"Names with slashes":              testNamesWithSlashes,
+	"Names of properties":             testNamesOfProperties,
 	"Correlation ids":                 testCorrelationIDs,
 	"What Forebay publishes":          testWhatForebayPublishesIsNotForged,
 	"Dead letters are mended":         testDeadLettersAreMended,
