@@ -54,36 +54,44 @@ func TestABrowserLeavesTheMessages(t *testing.T) {
 // Browsers look for more again and again, so a tenant has fewer of them than of other links. One
 // that leaves makes room.
 func TestBrowsersAreBounded(t *testing.T) {
-	b := newBench(t, nil)
-	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{})
-	for range maxTenantBrowsers - 1 {
-		if _, err := b.browsers.enter(forebay.DefaultTenant); err != nil {
-			t.Fatal(err)
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		for range maxTenantBrowsers - 1 {
+			_, err := b.browsers.enter(forebay.DefaultTenant)
+			b.ok(err)
 		}
-	}
-	p := b.connect("any", "any")
-	p.begin(1000)
-	p.receives(0, "orders", copies)
-	from := "orders"
-	attach := &wire.Attach{Name: "another", Handle: 1, Role: wire.RoleReceiver, Target: &wire.Target{Address: ptr("me")}, Source: &wire.Source{Address: &from}}
-	copies(attach)
-	p.send(attach)
-	if a := expect[*wire.Attach](p); a.Source != nil {
-		t.Errorf("the link was accepted: %+v", a)
-	}
-	if d := expect[*wire.Detach](p); d.Error == nil || d.Error.Condition != conditionFull {
-		t.Errorf("%+v", d)
-	}
-	b.places.mu.Lock()
-	if b.places.all != 1 {
-		t.Errorf("%d links have places", b.places.all)
-	}
-	b.places.mu.Unlock()
-	p.send(&wire.Detach{Handle: 1, Closed: true})
-	p.receives(1, "orders", func(a *wire.Attach) { a.Name = "plain" }) // what is no browser is not bounded so
-	p.send(&wire.Detach{Handle: 0, Closed: true})
-	expect[*wire.Detach](p)
-	p.receives(0, "orders", copies)
+		p, leave := b.peer()
+		defer leave()
+		p.begin(1000)
+		opens := func(handle uint32, name string, change func(*wire.Attach)) {
+			b.Helper()
+			if a := p.receives(handle, "orders", func(a *wire.Attach) {
+				if a.Name = name; change != nil {
+					change(a)
+				}
+			}); a.Source == nil {
+				b.Errorf("the link %s is refused: %+v", name, expect[*wire.Detach](p).Error)
+			}
+		}
+		opens(0, "first", copies)
+		if a := p.receives(1, "orders", func(a *wire.Attach) { a.Name = "another"; copies(a) }); a.Source != nil {
+			b.Errorf("the link was accepted: %+v", a)
+		}
+		if d := expect[*wire.Detach](p); d.Error == nil || d.Error.Condition != conditionFull {
+			b.Errorf("%+v", d)
+		}
+		b.places.mu.Lock()
+		if b.places.all != 1 {
+			b.Errorf("%d links have places", b.places.all)
+		}
+		b.places.mu.Unlock()
+		p.send(&wire.Detach{Handle: 1, Closed: true})
+		opens(1, "plain", nil) // what is no browser is not bounded so
+		p.send(&wire.Detach{Handle: 0, Closed: true})
+		expect[*wire.Detach](p)
+		synctest.Wait() // its place is free after the answer
+		opens(0, "last", copies)
+	})
 }
 
 // A copy that was sent is not sent again because there was no memory for the next one.
