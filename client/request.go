@@ -45,7 +45,7 @@ type request struct {
 	body   any    // marshalled as JSON unless nil
 	raw    []byte // sent as it is, instead of body
 	// once is for requests that must not be repeated when their answer is lost. They are repeated
-	// while no connection can be made.
+	// while nothing was done.
 	once bool
 }
 
@@ -95,7 +95,7 @@ func (e *endpoint) send(ctx context.Context, r request) (*http.Response, error) 
 		if err == nil {
 			return resp, nil
 		}
-		if once && !neverSent(err) || !retry.wait(ctx, err) {
+		if once && !nothingDone(err) || !retry.wait(ctx, err) {
 			return nil, err
 		}
 	}
@@ -175,10 +175,11 @@ type transportError struct {
 	err *forebay.Error
 }
 
-// neverSent reports whether no connection was made, so that the server cannot have the request.
-func neverSent(err error) bool {
+// nothingDone reports whether the server certainly did nothing: no connection was made, or it had
+// no room for the request.
+func nothingDone(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial"
+	return ok && op.Op == "dial" || forebay.CodeOf(err) == forebay.CodeTooManyRequests
 }
 
 func (e *transportError) Error() string { return e.err.Error() }
