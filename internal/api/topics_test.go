@@ -188,7 +188,7 @@ func TestTopicErrors(t *testing.T) {
 		{"PUT", rule, `{"sql_action": "SET a"}`, 422, forebay.CodeInvalidRequest, "at character 6: expected =, found the end"},
 		{"PUT", rule, `{"sql_filter": "a = 1", "boolean_filter": true}`, 422, forebay.CodeInvalidRequest, "one of sql_filter"},
 		{"PUT", rule, `{"correlation_filter": {}}`, 422, forebay.CodeInvalidRequest, "at least one property"},
-		{"PUT", rule, `{"sql": "a = 1"}`, 422, forebay.CodeUnknownField, "not a known field; known are boolean_filter, correlation_filter, name, sql_action, sql_filter"},
+		{"PUT", rule, `{"sql": "a = 1"}`, 422, forebay.CodeUnknownField, "not a known field; known are boolean_filter, correlation_filter, sql_action, sql_action_parameters, sql_filter, sql_filter_parameters"},
 		{"PUT", "/v1/topics/orders/subscriptions/s/rules/a%20b", ``, 422, forebay.CodeInvalidRequest, "1 to 50"},
 		{"PUT", "/v1/topics/orders/subscriptions/none/rules/r", ``, 404, forebay.CodeNotFound, "no such subscription"},
 		{"PUT", "/v1/topics/none/subscriptions/s", ``, 404, forebay.CodeNotFound, "no such topic"},
