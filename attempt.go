@@ -85,15 +85,9 @@ func (p Price) CostBound(u TokenUsage) Money {
 	return p.Cost(u)
 }
 
-// CostWithCache returns the price of that many tokens. So many tokens of the input came from the
-// provider's cache.
-func (p Price) CostWithCache(u TokenUsage, cachedTokens int64) Money {
-	return p.CostWithCacheWrites(u, cachedTokens, 0)
-}
-
-// CostWithCacheWrites returns the price of that many tokens. So many tokens of the input came
+// CostWithCache returns the price of that many tokens. So many tokens of the input came
 // from the provider's cache, and so many others were written to it.
-func (p Price) CostWithCacheWrites(u TokenUsage, cachedTokens, writtenTokens int64) (cost Money) {
+func (p Price) CostWithCache(u TokenUsage, cachedTokens, writtenTokens int64) (cost Money) {
 	for _, part := range []struct {
 		tokens int64
 		price  float64

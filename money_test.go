@@ -100,7 +100,7 @@ func TestCostOfCachedInput(t *testing.T) {
 		{priced, -1, "3.5"},
 		{forebay.Price{Input: 2.5, Output: 10}, 800_000, "3.5"},
 	} {
-		if got := c.price.CostWithCache(used, c.cached).String(); got != c.want {
+		if got := c.price.CostWithCache(used, c.cached, 0).String(); got != c.want {
 			t.Errorf("%d cached at %+v cost %s, want %s", c.cached, c.price, got, c.want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestCostOfCacheWrites(t *testing.T) {
 		{forebay.Price{Input: 4, Output: 10}, 100_000, 200_000, "5"},
 		{forebay.Price{Input: 4, Output: 10, CachedInput: 0.5}, 0, 200_000, "5"},
 	} {
-		got := c.price.CostWithCacheWrites(used, c.read, c.written)
+		got := c.price.CostWithCache(used, c.read, c.written)
 		if got.String() != c.want || got > c.price.CostBound(used) {
 			t.Errorf("%d read and %d written at %+v cost %s of at most %s, want %s", c.read, c.written, c.price, got, c.price.CostBound(used), c.want)
 		}

@@ -28,6 +28,7 @@ func newHuma(a *API) huma.API {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "Forebay", Version: a.version, Description: description},
+			Servers: []*huma.Server{{URL: "/"}}, // the one that the document was read from
 			Components: &huma.Components{
 				Schemas: registry,
 				SecuritySchemes: map[string]*huma.SecurityScheme{

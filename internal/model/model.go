@@ -157,6 +157,6 @@ type Deployment struct {
 func (d *Deployment) Charge(result *forebay.TaskResult, usage forebay.TokenUsage, cachedTokens, cacheWrites int64) {
 	result.Usage = usage
 	if d != nil {
-		result.Deployment, result.Cost = d.Name, d.Price.CostWithCacheWrites(usage, cachedTokens, cacheWrites)
+		result.Deployment, result.Cost = d.Name, d.Price.CostWithCache(usage, cachedTokens, cacheWrites)
 	}
 }

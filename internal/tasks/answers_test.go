@@ -86,7 +86,7 @@ func TestFailuresKeepWhatWasSpent(t *testing.T) {
 		if e := taskError(t, err); e.Class != tt.class || e.Code != tt.code {
 			t.Errorf("%s: %+v", name, e)
 		}
-		if got.Deployment != "east" || got.Usage != usage || got.Cost != price.CostWithCacheWrites(usage, tt.provider.chat.CachedTokens, tt.provider.chat.CacheWrites) {
+		if got.Deployment != "east" || got.Usage != usage || got.Cost != price.CostWithCache(usage, tt.provider.chat.CachedTokens, tt.provider.chat.CacheWrites) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
