@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,9 @@ type dotnetRun struct {
 // the runtime, for Linux on x86-64 only.
 func TestServiceBusDotNet(t *testing.T) {
 	raced.Skip(t, raced.Processes)
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skipf("the SDK for .NET is not to be had for %s on %s", runtime.GOOS, runtime.GOARCH)
+	}
 	t.Parallel()
 	folder := filepath.Join("testdata", "servicebus", "dotnet")
 	modules, packages := toolchain.NodeModules(t, folder), toolchain.PythonPackages(t, folder)
