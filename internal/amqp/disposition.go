@@ -44,7 +44,7 @@ func (s *Session) flushDispositions() {
 	})
 	for len(list) > 0 {
 		first, n := list[0], 1
-		for n < len(list) && list[n].id == first.id+uint32(n) && list[n].role == first.role && sameState(list[n].state, first.state) {
+		for n < len(list) && list[n].id == first.id+uint32(n) && list[n].role == first.role && list[n].settled == first.settled && sameState(list[n].state, first.state) {
 			n++
 		}
 		frame := wire.Disposition{Role: first.role, First: first.id, Last: ptr(first.id + uint32(n) - 1), Settled: first.settled, State: first.state}
@@ -141,7 +141,7 @@ func (s *Session) settle(reports []report, id uint32, d *wire.Disposition) []rep
 		s.dispose(disposition{role: wire.RoleSender, id: id, state: d.State, settled: true})
 	}
 	out.closes()
-	if known || out.options.Settled == nil {
+	if known || out.options.Settled == nil || d.Settled && repeats(d.State, delivery.told) {
 		return reports
 	}
 	i := slices.IndexFunc(reports, func(r report) bool { return r.link == out })
@@ -151,6 +151,14 @@ func (s *Session) settle(reports []report, id uint32, d *wire.Disposition) []rep
 	}
 	reports[i].settlements = append(reports[i].settlements, Settlement{ID: id, Tag: delivery.tag, State: d.State, Settled: d.Settled})
 	return reports
+}
+
+// repeats says that a peer which settles says nothing new: it was told that state, of the same
+// transaction. The SDK for Java settles so what it was told.
+func repeats(state, told wire.DeliveryState) bool {
+	before, within := told.(*wire.TransactionalState)
+	again, still := state.(*wire.TransactionalState)
+	return within && (state == nil || still && bytes.Equal(again.TxnID, before.TxnID))
 }
 
 // terminal says that a state is an outcome, also of a transaction (§3.4, §4.5.8).

@@ -76,7 +76,8 @@ const sentBytes = 128
 type sent struct {
 	link     *Outgoing
 	tag      []byte
-	reported bool // the peer has said an outcome
+	reported bool               // the peer has said an outcome
+	told     wire.DeliveryState // by Tell
 }
 
 // Accept attaches the link. The error wraps ErrDetached if the link has ended.
@@ -339,6 +340,20 @@ func (out *Outgoing) Settle(id uint32, state wire.DeliveryState) {
 	}
 }
 
+// Tell tells the peer a state of a delivery that stays unsettled: the peer may say another outcome
+// of it. So it is with an outcome in a transaction, until that commits (§4.4.2).
+func (out *Outgoing) Tell(id uint32, state wire.DeliveryState) {
+	s, c := out.session, out.session.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := s.unsettled[id]; d != nil && d.link == out && !s.over() {
+		s.answered(d)
+		d.told = state
+		s.dispose(disposition{role: wire.RoleSender, id: id, state: state})
+		out.closes()
+	}
+}
+
 // closes answers the peer's Detach once nothing is left that the answer waits for.
 func (out *Outgoing) closes() {
 	if out.state == linkClosing && out.reported == 0 {
@@ -349,14 +364,21 @@ func (out *Outgoing) closes() {
 func (s *Session) dropSent(id uint32, d *sent) {
 	delete(s.unsettled, id)
 	s.conn.outgoing--
-	if d.reported {
-		s.reported--
-		s.conn.reported--
-		d.link.reported--
-		s.conn.answered.fire()
-	}
+	s.answered(d)
 	s.conn.outbound.free(sentBytes)
 	d.link.unsettled--
+}
+
+// answered says that the peer has its answer to what it said of a delivery.
+func (s *Session) answered(d *sent) {
+	if !d.reported {
+		return
+	}
+	d.reported = false
+	s.reported--
+	s.conn.reported--
+	d.link.reported--
+	s.conn.answered.fire()
 }
 
 // Unsettled lists the deliveries that neither side has settled, in the order of their ids. It also

@@ -131,3 +131,51 @@ func TestShutdownCutsOffWhenItsTimeIsOver(t *testing.T) {
 		}
 	})
 }
+
+// A delivery whose outcome was told can be given another one, until it is settled. A peer that
+// settles it in the same transaction says nothing new.
+func TestToldOutcomesAreNotSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said, links := make(chan []amqp.Settlement, 10), make(chan *amqp.Outgoing, 1)
+		p, _ := piped(t, amqp.Options{Handler: &handler{outgoing: func(l *amqp.Outgoing) {
+			_ = l.Accept(amqp.OutgoingOptions{Settled: func(list []amqp.Settlement) { said <- list }})
+			links <- l
+		}}})
+		p.open(nil)
+		p.begin(0)
+		p.attachReceiver(0, 0, "q")
+		p.send(0, credit(0, 0, 100))
+		l := <-links
+		if _, _, err := l.WaitCredit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := sendOn(t, l, "m"); err != nil {
+				t.Fatal(err)
+			}
+			expect[*wire.Transfer](p)
+		}
+		for _, txn := range []string{"one", "other"} { // the second after a rollback
+			state := &wire.TransactionalState{TxnID: []byte(txn), Outcome: &wire.Accepted{}}
+			p.send(0, &wire.Disposition{Role: wire.RoleReceiver, First: 0, Last: number(uint32(1)), State: state})
+			if list := <-said; len(list) != 2 || list[1].ID != 1 || list[1].Settled {
+				t.Fatalf("%s: %+v", txn, list)
+			}
+			l.Tell(0, state)
+			l.Tell(1, state)
+			synctest.Wait()
+			if d := expect[*wire.Disposition](p); d.Settled || d.First != 0 || *d.Last != 1 {
+				t.Errorf("%s: %+v", txn, d)
+			}
+		}
+		p.send(0, &wire.Disposition{Role: wire.RoleReceiver, First: 0, Settled: true, State: &wire.TransactionalState{TxnID: []byte("other")}})
+		synctest.Wait()
+		if left := l.Unsettled(); len(said) > 0 || len(left) != 1 || left[0].ID != 1 {
+			t.Errorf("%d reports, and unsettled are %+v", len(said), left)
+		}
+		l.Settle(1, &wire.Accepted{})
+		if d := expect[*wire.Disposition](p); !d.Settled || d.First != 1 {
+			t.Errorf("%+v", d)
+		}
+	})
+}

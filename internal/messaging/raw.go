@@ -38,6 +38,7 @@ type Entity struct {
 	Lock            time.Duration
 	MaxDeliveries   int
 	ForwardTo       string // where a queue or subscription sends what arrives; "": it keeps it
+	Refusal         error  // why nobody may receive from it; nil: they may
 }
 
 // EntityKind says what kind of entity a path names.
@@ -71,6 +72,9 @@ func entityOf(e namedQueue) Entity {
 	name := entity.NameOf(e.Name)
 	found := Entity{Path: name, Kind: KindQueue, DeadLetter: e.deadLetter, RequiresSession: e.RequiresSession && !e.deadLetter, Lock: e.Lock,
 		MaxDeliveries: e.MaxDeliveries, ForwardTo: entity.NameOf(e.ForwardTo)}
+	if !e.Status.Receives() {
+		found.Refusal = entity.ErrReceiveDisabled
+	}
 	switch {
 	case e.IsTopic:
 		found.Kind = KindTopic

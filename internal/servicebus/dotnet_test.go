@@ -218,6 +218,72 @@ func TestDotNetUsesSessionsInTransactions(t *testing.T) {
 	}
 }
 
+// A message that was settled in a transaction can be settled again on its link after a rollback.
+// After a commit the link has it settled. The SDK knows of a session's messages only so.
+func TestDotNetSettlesAgainAfterARollback(t *testing.T) {
+	b := newBench(t, nil)
+	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{RequiresSession: ptr(true)})
+	if _, err := b.messages.Messages.Send(t.Context(), forebay.DefaultTenant, "orders", []forebay.NewMessage{{SessionID: "s", Body: ptr("m")}}); err != nil {
+		t.Fatal(err)
+	}
+	d := b.dotnet("orders")
+	d.receives(3, "orders", func(a *wire.Attach) {
+		a.Source.Filter = wire.Map{{Key: wire.Symbol(filterSession), Value: nil}}
+	})
+	d.credit(3, 1, 1000)
+	id := *expect[*wire.Transfer](d.peer).DeliveryID
+	for _, rollBack := range []bool{true, false} {
+		txn := d.declare()
+		d.send(&wire.Disposition{Role: wire.RoleReceiver, First: id, State: &wire.TransactionalState{TxnID: txn, Outcome: &wire.Accepted{}}})
+		within := expect[*wire.Disposition](d.peer)
+		if state, is := within.State.(*wire.TransactionalState); within.Settled || !is || !bytes.Equal(state.TxnID, txn) {
+			t.Fatalf("within the transaction it is %+v", within)
+		}
+		d.requests++
+		discharge, err := (&wire.Message{Value: &wire.Discharge{TxnID: txn, Fail: rollBack}, HasValue: true}).Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.send(transfer(0, d.requests-1), discharge)
+		var settled, ended *wire.Disposition // of the message, and of the discharge
+		for ended == nil || !rollBack && settled == nil {
+			if told := expect[*wire.Disposition](d.peer); told.Role == wire.RoleSender {
+				settled = told
+			} else {
+				ended = told
+			}
+		}
+		if _, done := ended.State.(*wire.Accepted); !done {
+			t.Fatalf("the end is answered with %+v", ended.State)
+		}
+		if settled != nil && (rollBack || settled.First != id || !settled.Settled) {
+			t.Errorf("after the end it is %+v", settled)
+		}
+	}
+	d.send(&wire.Disposition{Role: wire.RoleReceiver, First: id, State: &wire.Accepted{}}) // changes nothing
+	if status, _ := d.asks("peek-message", nil, wire.Map{{Key: "from-sequence-number", Value: int64(1)}, {Key: "message-count", Value: int32(1)}, {Key: "session-id", Value: "s"}}); status != 204 {
+		t.Errorf("a peek is answered with %d", status)
+	}
+}
+
+// A link to an entity that is disabled for receivers is refused. The SDK would take one that ends
+// after its Attach for an empty queue.
+func TestDotNetReceivesFromDisabled(t *testing.T) {
+	b := newBench(t, nil)
+	for _, status := range []forebay.EntityStatus{forebay.EntityDisabled, forebay.EntityReceiveDisabled} {
+		b.queue(forebay.DefaultTenant, string(status), forebay.MessageQueueSettings{EntityChange: forebay.EntityChange{Status: status}})
+		d := b.dotnet(string(status))
+		for handle, from := range []string{string(status), string(status) + "/$deadletterqueue"} {
+			if attach := d.receives(uint32(3+handle), from, nil); attach.Source != nil {
+				t.Errorf("%s is attached", from)
+			}
+			if e := expect[*wire.Detach](d.peer).Error; e == nil || e.Condition != conditionDisabled {
+				t.Errorf("%s is refused with %+v", from, e)
+			}
+		}
+	}
+}
+
 // lockOf is the lock token of a delivery, as the SDK reads it from the tag.
 func lockOf(t testing.TB, tag []byte) wire.UUID {
 	t.Helper()

@@ -107,6 +107,8 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 	case browses(l.Attach().Source) && filter.asked:
 		return nil, nil, fail(conditionNotImpl, 501, "A session cannot be browsed by a link: peek at its messages.")
 	case browses(l.Attach().Source):
+	case e.Refusal != nil: // the SDK for .NET takes a link that ends later for an empty queue
+		return nil, nil, e.Refusal
 	case e.RequiresSession && !filter.asked:
 		return nil, nil, errNeedsSession
 	case !e.RequiresSession && filter.asked:

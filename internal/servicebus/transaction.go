@@ -104,7 +104,11 @@ func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalStat
 		r.link.Settle(s.ID, &wire.Rejected{Error: r.failure(r.lost(err), r.entity.Path).wire()})
 		return
 	}
-	r.link.Settle(s.ID, &wire.TransactionalState{TxnID: state.TxnID, Outcome: outcome})
+	// Until the commit the client may settle the message again, for a rollback leaves it locked.
+	// The SDK for Java breaks if the state is of another kind then.
+	within := &wire.TransactionalState{TxnID: state.TxnID, Outcome: outcome}
+	r.transactions.WhenCommitted(state.TxnID, func() { r.link.Settle(s.ID, within) })
+	r.link.Tell(s.ID, within)
 }
 
 // stepOf returns how a delivery state settles a message, and the state for the answer. Clients

@@ -27,9 +27,11 @@ type transaction struct {
 	weight  int
 	bytes   int64
 	letGo   []lock
-	broken  error // why no step can be added and nothing committed; nil: they can
-	timer   *time.Timer
-	claim   *memory.Claim
+	// committed are called after the commit.
+	committed []func()
+	broken    error // why no step can be added and nothing committed; nil: they can
+	timer     *time.Timer
+	claim     *memory.Claim
 }
 
 // lock is that of a message which its client cannot settle any more.
@@ -121,7 +123,7 @@ func (t *transaction) end(why error) {
 	if t.broken == nil {
 		t.broken = why
 	}
-	t.steps, t.allowed = nil, nil
+	t.steps, t.allowed, t.committed = nil, nil, nil
 	if t.timer != nil {
 		t.timer.Stop()
 		t.claim.Release()
@@ -133,7 +135,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	t.adding.Lock()
 	defer t.adding.Unlock()
 	t.mu.Lock()
-	steps, allowed, tenant, broken := t.steps, t.allowed, t.tenant, t.broken
+	steps, allowed, tenant, committed, broken := t.steps, t.allowed, t.tenant, t.committed, t.broken
 	if broken == nil {
 		t.broken = ErrUnknown // it can no longer time out
 		if t.timer != nil {
@@ -153,6 +155,9 @@ func (t *transaction) commit(ctx context.Context) error {
 	_, err := t.service.messages.Commit(ctx, tenant, steps)
 	switch {
 	case err == nil:
+		for _, tell := range committed {
+			tell()
+		}
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -194,6 +194,20 @@ func (c *Connection) LetGo(tenant string, id []byte, path, token string) {
 	}
 }
 
+// WhenCommitted has a function called once the transaction is on disk. Nothing calls it if the
+// transaction comes to nothing.
+func (c *Connection) WhenCommitted(id []byte, tell func()) {
+	t, err := c.transaction(id)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.broken == nil {
+		t.committed = append(t.committed, tell)
+	}
+}
+
 // Break breaks a transaction because a step was refused before it could be added.
 func (c *Connection) Break(id []byte, why error) {
 	if t, err := c.transaction(id); err == nil {
