@@ -73,7 +73,7 @@ func (s *sender) sendWithin(d *amqp.Delivery, id []byte) {
 		s.transactions.Break(id, err)
 	} else {
 		err = s.transactions.Add(s.grant.acting(s.link.Context()), s.grant.tenant(), id, messaging.Step{Kind: bus.StepSend, Path: s.entity.Path, Messages: contents},
-			s.stillAllowed(forebay.ScopeSend, s.entity.Path, s.grant.tenant()))
+			s.stillAllowed(forebay.ScopeSend, s.entity.Path, s.grant.tenant()), nil)
 	}
 	if err != nil {
 		d.Settle(&wire.Rejected{Error: s.failure(err, s.entity.Path).wire()})
@@ -89,26 +89,24 @@ func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalStat
 	if err == nil {
 		step.Token, err = tokenOfTag(s.Tag)
 	}
+	// Until the commit the client may settle the message again, for a rollback leaves it locked.
+	// The SDK for Java breaks if the state is of another kind then.
+	within := &wire.TransactionalState{TxnID: state.TxnID, Outcome: outcome}
 	if err != nil {
 		r.transactions.Break(state.TxnID, err)
 	} else {
 		step.Path = r.entity.Path
 		err = r.transactions.Add(r.grant.acting(r.link.Context()), r.grant.tenant(), state.TxnID, step,
-			r.stillAllowed(forebay.ScopeListen, r.entity.Path, r.grant.tenant()))
+			r.stillAllowed(forebay.ScopeListen, r.entity.Path, r.grant.tenant()), func() { r.link.Settle(s.ID, within) })
 	}
-	if s.Settled { // the client wants no answer
+	switch {
+	case s.Settled: // the client wants no answer
 		r.transactions.LetGo(r.grant.tenant(), state.TxnID, r.entity.Path, step.Token)
-		return
-	}
-	if err != nil {
+	case err != nil:
 		r.link.Settle(s.ID, &wire.Rejected{Error: r.failure(r.lost(err), r.entity.Path).wire()})
-		return
+	default:
+		r.link.Tell(s.ID, within)
 	}
-	// Until the commit the client may settle the message again, for a rollback leaves it locked.
-	// The SDK for Java breaks if the state is of another kind then.
-	within := &wire.TransactionalState{TxnID: state.TxnID, Outcome: outcome}
-	r.transactions.WhenCommitted(state.TxnID, func() { r.link.Settle(s.ID, within) })
-	r.link.Tell(s.ID, within)
 }
 
 // stepOf returns how a delivery state settles a message, and the state for the answer. Clients
@@ -176,7 +174,7 @@ func transactionFailure(err error) *failure {
 
 // add adds a step of the request to its transaction.
 func (m *managed) add(ctx context.Context, step messaging.Step) error {
-	return m.transactions.Add(ctx, m.tenant, m.transaction, step, m.stillAllowed(m.needs, m.entity.Path, m.tenant))
+	return m.transactions.Add(ctx, m.tenant, m.transaction, step, m.stillAllowed(m.needs, m.entity.Path, m.tenant), nil)
 }
 
 // stillAllowed says at the end of a transaction whether a token allows a step of it.

@@ -20,18 +20,22 @@ type transaction struct {
 	// adding is held while a step is added, so that a discharge comes after the steps before it.
 	adding sync.Mutex
 
-	mu      sync.Mutex
-	tenant  string // of its steps; "": it has none
-	steps   []messaging.Step
-	allowed []Allowed // one of each step
-	weight  int
-	bytes   int64
-	letGo   []lock
-	// committed are called after the commit.
-	committed []func()
-	broken    error // why no step can be added and nothing committed; nil: they can
-	timer     *time.Timer
-	claim     *memory.Claim
+	mu     sync.Mutex
+	tenant string // of its steps; "": it has none
+	steps  []messaging.Step
+	calls  []calls // one of each step
+	weight int
+	bytes  int64
+	letGo  []lock
+	broken error // why no step can be added and nothing committed; nil: they can
+	timer  *time.Timer
+	claim  *memory.Claim
+}
+
+// calls are what is called for a step: before the commit, and after it unless that is nil.
+type calls struct {
+	allowed   Allowed
+	committed func()
 }
 
 // lock is that of a message which its client cannot settle any more.
@@ -84,7 +88,7 @@ func (t *transaction) begin(tenant string, step *messaging.Step) (claim *memory.
 }
 
 // add adds a step. schedules has it take sequence numbers for the step's messages.
-func (t *transaction) add(ctx context.Context, tenant string, step *messaging.Step, allowed Allowed, schedules bool) error {
+func (t *transaction) add(ctx context.Context, tenant string, step *messaging.Step, c calls, schedules bool) error {
 	t.adding.Lock()
 	defer t.adding.Unlock()
 	claim, size, err := t.begin(tenant, step)
@@ -111,7 +115,7 @@ func (t *transaction) add(ctx context.Context, tenant string, step *messaging.St
 		claim.Release()
 		return t.broken
 	}
-	t.steps, t.allowed = append(t.steps, *step), append(t.allowed, allowed)
+	t.steps, t.calls = append(t.steps, *step), append(t.calls, c)
 	return nil
 }
 
@@ -123,7 +127,7 @@ func (t *transaction) end(why error) {
 	if t.broken == nil {
 		t.broken = why
 	}
-	t.steps, t.allowed, t.committed = nil, nil, nil
+	t.steps, t.calls = nil, nil
 	if t.timer != nil {
 		t.timer.Stop()
 		t.claim.Release()
@@ -135,7 +139,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	t.adding.Lock()
 	defer t.adding.Unlock()
 	t.mu.Lock()
-	steps, allowed, tenant, committed, broken := t.steps, t.allowed, t.tenant, t.committed, t.broken
+	steps, calls, tenant, broken := t.steps, t.calls, t.tenant, t.broken
 	if broken == nil {
 		t.broken = ErrUnknown // it can no longer time out
 		if t.timer != nil {
@@ -147,16 +151,18 @@ func (t *transaction) commit(ctx context.Context) error {
 	if broken != nil || len(steps) == 0 {
 		return broken
 	}
-	for _, still := range allowed {
-		if err := still(); err != nil {
+	for _, c := range calls {
+		if err := c.allowed(); err != nil {
 			return &RolledBackError{err}
 		}
 	}
 	_, err := t.service.messages.Commit(ctx, tenant, steps)
 	switch {
 	case err == nil:
-		for _, tell := range committed {
-			tell()
+		for _, c := range calls {
+			if c.committed != nil {
+				c.committed()
+			}
 		}
 		return nil
 	case ctx.Err() != nil:

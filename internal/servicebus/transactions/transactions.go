@@ -170,13 +170,14 @@ func (k *Coordinator) Discharge(ctx context.Context, id []byte, fail bool) error
 type Allowed func() error
 
 // Add adds a step to a transaction of any of the connection's coordinators. All steps of a
-// transaction are of one tenant. A step that is refused breaks the transaction.
-func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step messaging.Step, allowed Allowed) error {
+// transaction are of one tenant. A step that is refused breaks the transaction. committed is called
+// once the transaction is on disk, and never if it comes to nothing; it may be nil.
+func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step messaging.Step, allowed Allowed, committed func()) error {
 	t, err := c.transaction(id)
 	if err != nil {
 		return err
 	}
-	return t.add(ctx, tenant, &step, allowed, false)
+	return t.add(ctx, tenant, &step, calls{allowed, committed}, false)
 }
 
 // LetGo says that a client settles a message in a transaction and for itself, so that it cannot
@@ -191,20 +192,6 @@ func (c *Connection) LetGo(tenant string, id []byte, path, token string) {
 	defer t.mu.Unlock()
 	if t.tenant == tenant && len(t.letGo) < bus.MaxCommitSteps {
 		t.letGo = append(t.letGo, lock{path, token})
-	}
-}
-
-// WhenCommitted has a function called once the transaction is on disk. Nothing calls it if the
-// transaction comes to nothing.
-func (c *Connection) WhenCommitted(id []byte, tell func()) {
-	t, err := c.transaction(id)
-	if err != nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.broken == nil {
-		t.committed = append(t.committed, tell)
 	}
 }
 
@@ -223,7 +210,7 @@ func (c *Connection) Schedule(ctx context.Context, tenant string, id []byte, pat
 		return nil, err
 	}
 	step := messaging.Step{Kind: bus.StepSend, Path: path, Messages: messages}
-	if err := t.add(ctx, tenant, &step, allowed, true); err != nil {
+	if err := t.add(ctx, tenant, &step, calls{allowed: allowed}, true); err != nil {
 		return nil, err
 	}
 	for _, n := range step.Numbers {

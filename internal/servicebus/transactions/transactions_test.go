@@ -66,7 +66,7 @@ func (b bench) declare() []byte {
 }
 
 func (b bench) send(id []byte, body string) error {
-	return b.Add(b.Context(), "acme", id, sends("q", body), always)
+	return b.Add(b.Context(), "acme", id, sends("q", body), always, nil)
 }
 
 // always is of rights that do not end.
@@ -114,6 +114,41 @@ func TestCommitAndRollback(t *testing.T) {
 				b.Errorf("a second discharge: %v", err)
 			}
 		}
+	})
+}
+
+// What is called after a commit is called once, before the discharge is answered, and not where a
+// transaction comes to nothing.
+func TestCommitIsTold(t *testing.T) {
+	inBubble(t, func(b bench) {
+		for _, ending := range []struct {
+			name  string
+			after func(id []byte)
+			told  int
+		}{
+			{"commit", func(id []byte) { b.must(b.coordinator.Discharge(b.Context(), id, false)) }, 1},
+			{"rollback", func(id []byte) { b.must(b.coordinator.Discharge(b.Context(), id, true)) }, 0},
+			{"timeout", func(id []byte) {
+				<-time.After(Lifetime + time.Second)
+				if err := b.coordinator.Discharge(b.Context(), id, false); !errors.Is(err, ErrTimeout) {
+					b.Error(err)
+				}
+			}, 0},
+			{"broken", func(id []byte) {
+				b.Break(id, errors.New("no such entity"))
+				if err := b.coordinator.Discharge(b.Context(), id, false); err == nil {
+					b.Error("a broken transaction is committed")
+				}
+			}, 0},
+		} {
+			id, told := b.declare(), 0
+			b.must(b.Add(b.Context(), "acme", id, sends("q", ending.name), always, func() { told++ }))
+			b.must(b.send(id, "beside "+ending.name))
+			if ending.after(id); told != ending.told {
+				b.Errorf("%s: told %d times", ending.name, told)
+			}
+		}
+		b.want("acme", 2)
 	})
 }
 
@@ -175,7 +210,7 @@ func TestRefusedStep(t *testing.T) {
 		} {
 			id := b.declare()
 			b.must(b.send(id, "one"))
-			if err := b.Add(b.Context(), "acme", id, step, always); err == nil {
+			if err := b.Add(b.Context(), "acme", id, step, always, nil); err == nil {
 				b.Errorf("%s: was added", name)
 			}
 			if err := b.send(id, "two"); err == nil {
@@ -200,7 +235,7 @@ func TestLockLost(t *testing.T) {
 		b.must(err)
 		first, second := b.declare(), b.declare()
 		for _, id := range [][]byte{first, second} {
-			b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: got[0].LockToken}, always))
+			b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: got[0].LockToken}, always, nil))
 			b.must(b.send(id, "answer"))
 		}
 		b.must(b.coordinator.Discharge(b.Context(), second, false))
@@ -228,7 +263,7 @@ func TestMessagesThatAreLetGo(t *testing.T) {
 			}
 			id, got := b.declare(), receive(3)
 			for _, m := range got {
-				b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: m.LockToken}, always))
+				b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: m.LockToken}, always, nil))
 				b.LetGo("acme", id, "q", m.LockToken)
 				b.LetGo("other", id, "q", m.LockToken) // it is none of theirs
 			}
@@ -253,7 +288,7 @@ func TestEndedRights(t *testing.T) {
 		id := b.declare()
 		b.must(b.send(id, "one"))
 		ended := errors.New("the right has ended")
-		b.must(b.Add(b.Context(), "acme", id, sends("q", "two"), func() error { return ended }))
+		b.must(b.Add(b.Context(), "acme", id, sends("q", "two"), func() error { return ended }, nil))
 		var rolledBack *RolledBackError
 		if err := b.coordinator.Discharge(b.Context(), id, false); !errors.As(err, &rolledBack) || !errors.Is(err, ended) {
 			b.Errorf("a transaction without rights: %v", err)
@@ -267,11 +302,11 @@ func TestOthers(t *testing.T) {
 	inBubble(t, func(b bench) {
 		id := b.declare()
 		b.must(b.send(id, "one"))
-		if err := b.Add(b.Context(), "other", id, sends("q", "x"), always); !errors.Is(err, ErrUnknown) {
+		if err := b.Add(b.Context(), "other", id, sends("q", "x"), always, nil); !errors.Is(err, ErrUnknown) {
 			b.Errorf("another tenant's step: %v", err)
 		}
 		stranger := b.Connect()
-		if err := stranger.Add(b.Context(), "acme", id, sends("q", "x"), always); !errors.Is(err, ErrUnknown) {
+		if err := stranger.Add(b.Context(), "acme", id, sends("q", "x"), always, nil); !errors.Is(err, ErrUnknown) {
 			b.Errorf("another connection's step: %v", err)
 		}
 		coordinator := stranger.Coordinator(b.Context())
@@ -322,7 +357,7 @@ func TestBounds(t *testing.T) {
 			b.must(err)
 			step := sends("q", "x")
 			step.Messages[0].Body = large
-			if refused = b.Add(b.Context(), "acme", id, step, always); refused != nil {
+			if refused = b.Add(b.Context(), "acme", id, step, always, nil); refused != nil {
 				break
 			}
 		}
@@ -331,7 +366,7 @@ func TestBounds(t *testing.T) {
 		}
 		id, err := full.Declare()
 		b.must(err)
-		if err := b.Add(b.Context(), "other", id, sends("q", "x"), always); err != nil {
+		if err := b.Add(b.Context(), "other", id, sends("q", "x"), always, nil); err != nil {
 			b.Errorf("another tenant has no room: %v", err)
 		}
 	})
