@@ -34,6 +34,7 @@ type httpCall struct {
 	r      *http.Request
 	api    api
 	embed  bool
+	counts bool // the tokens of its prompt, and nothing else
 	number uint64
 
 	deployment *Service
@@ -92,6 +93,9 @@ func (c *httpCall) read() (refusal, bool) {
 	}
 	if param, complaint := c.request.invalid(c.api, c.embed); complaint != "" {
 		return badRequest(param, complaint), false
+	}
+	if c.api == anthropic && !c.counts && c.request.MaxTokens <= 0 {
+		return badRequest("max_tokens", "max_tokens: Field required"), false
 	}
 	if c.name == "" {
 		c.name = c.request.Model

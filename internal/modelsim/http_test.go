@@ -65,6 +65,10 @@ func TestRefusals(t *testing.T) {
 		{"/v1/chat/completions", `{"model":"nix","messages":[{"role":"user","content":"x"}]}`, []string{"api-key", key}, 404, "The model `nix` does not exist"},
 		{"/v1/messages", chat, []string{"x-api-key", key}, 400, "anthropic-version: header is required"},
 		{"/v1/messages", `{"model":"west","messages":[{"role":"user","content":"x"}]}`, []string{"x-api-key", key, "anthropic-version", "2023-06-01"}, 400, "max_tokens: Field required"},
+		{"/v1/messages/count_tokens", chat, []string{"x-api-key", "wrong"}, 401, `"type":"authentication_error"`},
+		{"/v1/messages/count_tokens", chat, []string{"x-api-key", key}, 400, "anthropic-version: header is required"},
+		{"/v1/messages/count_tokens", `{"model":"west"}`, []string{"x-api-key", key, "anthropic-version", "2023-06-01"}, 400, "messages: at least one message is required"},
+		{"/v1/messages/count_tokens", `{"model":"nix","messages":[{"role":"user","content":"x"}]}`, []string{"x-api-key", key, "anthropic-version", "2023-06-01"}, 404, `"message":"model: nix"`},
 		{"/v1/chat/completions", `{"model":"west"}`, []string{"api-key", key}, 400, `"param":"messages"`},
 		{"/v1/chat/completions", `{"model":7}`, []string{"api-key", key}, 400, "'model' is of the wrong type"},
 		{"/v1/chat/completions", `{`, []string{"api-key", key}, 400, "could not parse"},
@@ -81,7 +85,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%d %s: %d %s; want %d with %s", i, c.path, status, clip(body, 300), c.status, c.want)
 		}
 	}
-	if r := s.Stats(); r.Invalid != 17 || r.Deployments["east"].Calls != 1 || r.Deployments["west"].Calls != 0 {
+	if r := s.Stats(); r.Invalid != 21 || r.Deployments["east"].Calls != 1 || r.Deployments["west"].Calls != 0 {
 		t.Errorf("stats %+v", r)
 	}
 }
@@ -115,6 +119,12 @@ func TestPlainAnswersAndModels(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &message); err != nil || status != 200 || message.Type != "message" || message.Reason == "" || message.Usage.Input != 8 ||
 		message.Usage.Output != tokensOf(message.Content[0].Text) || !strings.HasPrefix(header.Get("request-id"), "req_") {
 		t.Errorf("%d %s %v", status, body, err)
+	}
+	for _, without := range []string{"", `,"max_tokens":40`} {
+		status, header, body = post(t, url+"/v1/messages/count_tokens", `{"model":"any","system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":"x"}]`+without+`}`, auth...)
+		if status != 200 || body != `{"input_tokens":8}` || !strings.HasPrefix(header.Get("request-id"), "req_") {
+			t.Errorf("%d %s: not what the message has used", status, body)
+		}
 	}
 	status, _, body = post(t, url+"/v1/embeddings", `{"model":"any","input":[[1,2,3],[4]],"encoding_format":"base64","dimensions":2}`, auth...)
 	if status != 200 || strings.Count(body, `"embedding":"`) != 2 || !strings.Contains(body, `"prompt_tokens":4`) || !json.Valid([]byte(body)) {

@@ -200,8 +200,6 @@ func (r *request) invalid(a api, embed bool) (param, complaint string) {
 		return "messages", "messages: at least one message is required"
 	case len(r.Messages) == 0:
 		return "messages", "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
-	case a == anthropic && r.MaxTokens <= 0:
-		return "max_tokens", "max_tokens: Field required"
 	case r.MaxTokens < 0 || r.MaxCompletionTokens < 0:
 		return "max_tokens", "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1."
 	case r.N < 0 || r.N > maxChoices:

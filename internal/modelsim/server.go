@@ -110,6 +110,7 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("POST /openai/deployments/{deployment}/chat/completions", s.serve(azure, false))
 	mux.Handle("POST /openai/deployments/{deployment}/embeddings", s.serve(azure, true))
 	mux.Handle("POST /v1/messages", s.serve(anthropic, false))
+	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
 	s.controls(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		_ = s.call(w, r, openAI).refuse(notFound("Invalid URL (" + r.Method + " " + clip(r.URL.Path, 200) + ")"))
@@ -121,6 +122,20 @@ func (s *Server) routes() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// countTokens counts the prompt of a message as the usage of its answer does. No quota and no
+// fault is about it.
+func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
+	c := s.call(w, r, anthropic)
+	c.counts = true
+	if refusal, ok := c.read(); !ok {
+		s.invalid.Add(1)
+		_ = c.refuse(refusal) // to a client that is gone, or is not
+		return
+	}
+	c.idHeaders()
+	c.json(http.StatusOK, map[string]int{"input_tokens": c.prompt})
 }
 
 // models lists what can be called, in OpenAI's or Anthropic's shape.
