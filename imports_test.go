@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 	"internal/messaging":               {".", "internal/bus", "internal/bus/dead", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/limits", "internal/memory", "internal/queue", "internal/turns"},
 	"internal/model":                   {".", "internal/jsoncheck", "internal/quota", "internal/turns"},
 	"internal/modelsim":                {".", "internal/jsoncheck", "internal/model", "internal/sleep"},
-	"internal/openai":                  {".", "internal/api", "internal/api/transfer", "internal/batches", "internal/files", "internal/ids", "internal/jsoncheck", "internal/memory", "internal/model", "internal/responses", "internal/responses/bridge"},
+	"internal/openai":                  {".", "internal/api", "internal/api/transfer", "internal/batches", "internal/files", "internal/ids", "internal/jsoncheck", "internal/memory", "internal/model", "internal/responses", "internal/responses/bridge", "internal/turns"},
 	"internal/orchestrate":             {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/feed", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/memory", "internal/orchestrate/clockmend", "internal/orchestrate/history", "internal/orchestrate/inbox", "internal/orchestrate/places", "internal/orchestrate/policy", "internal/orchestrate/statements", "internal/orchestrate/workqueues", "internal/panics", "internal/queue", "internal/sleep", "internal/turns"},
 	"internal/orchestrate/clockmend":   {"internal/db"},
 	"internal/orchestrate/durabletask": {".", "internal/limits", "internal/memory", "internal/orchestrate", "internal/orchestrate/history", "internal/panics", "internal/sleep", "internal/turns"},

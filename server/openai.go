@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/openai"
 )
 
@@ -81,7 +83,7 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 // surfaces returns the interfaces of other products.
 func (s *Server) surfaces() []api.Surface {
 	first := s.openAI()
-	return []api.Surface{first, &openai.Messages{API: first}}
+	return []api.Surface{first, openai.NewMessages(first)}
 }
 
 // openResponses makes the service of responses usable.
@@ -103,6 +105,42 @@ func (d *deployments) forwards(name string) (known, forwards bool) {
 	return d.serves(name, forebay.CallEstimate{AsOpenAI: true})
 }
 
+// countTokens has a deployment of a model count the tokens of a request of Anthropic's API. Those
+// that an operator has paused, or whose breaker is open, are passed over. Quotas do not matter.
+func (d *deployments) countTokens(ctx context.Context, name string, body []byte, header http.Header) (model.ForwardResponse, error) {
+	holding, err := d.store.Admission.Holding(ctx)
+	if err != nil {
+		return model.ForwardResponse{}, err
+	}
+	var may []*model.Deployment
+	held := &forebay.TaskError{Class: forebay.ClassThrottled, Code: model.CodeDeploymentPaused, Uncalled: true,
+		Waiting: forebay.WaitPaused, RetryAfter: countRetryAfter}
+	for _, option := range d.called.Load().router.Options(name, forebay.CallEstimate{}) {
+		if !model.Takes(option.Provider, model.PathCountTokens) {
+			continue
+		}
+		if state := holding.Deployments[option.Name]; state != nil {
+			status := state.Status(holding.Now, option.Limits())
+			if status.Operator {
+				continue
+			}
+			if open := time.Duration(status.BreakerUntil-holding.Now) * time.Millisecond; open > 0 {
+				held.Waiting, held.RetryAfter = forebay.WaitBreaker, min(open, countRetryAfter)
+				continue
+			}
+		}
+		may = append(may, option)
+	}
+	if len(may) == 0 {
+		return model.ForwardResponse{}, held
+	}
+	return model.CountTokens(ctx, may, body, header)
+}
+
+// countRetryAfter is the longest time after which a count that no deployment may take is to be
+// repeated. An operator may change that at any time.
+const countRetryAfter = 10 * time.Second
+
 // openAI returns the interface of OpenAI's API.
 func (s *Server) openAI() *openai.API {
 	began, keep := time.Now(), int64(0)
@@ -116,6 +154,7 @@ func (s *Server) openAI() *openai.API {
 		ServesMessages: func(name string) (known, forwards bool) {
 			return s.deployments.serves(name, forebay.CallEstimate{AsAnthropic: true})
 		},
+		CountTokens: s.deployments.countTokens,
 		Models: func() []openai.Model {
 			owners := map[string][]string{}
 			for _, served := range s.deployments.called.Load().router.Deployments() {

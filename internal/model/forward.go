@@ -40,7 +40,7 @@ const answerPatience = 10 * time.Minute
 // for byte. Only the value of its member "model" is replaced. A stream of OpenAI's API is also
 // asked for its usage.
 type ForwardRequest struct {
-	Path   string // one of ForwardPaths, or that of Anthropic's messages
+	Path   string // one of ForwardPaths, or one of Anthropic's
 	Body   []byte // a JSON object
 	Stream bool   // the body asks for a stream
 	// Choose returns the path and the body that a provider of this dialect gets. Path and Body
@@ -209,6 +209,7 @@ func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, a
 func (f *forwardAnswer) ended(ctx context.Context, name string, need func() *forwardNeed, err error) ForwardResponse {
 	f.resp.Model = cmp.Or(f.resp.Model, name)
 	switch {
+	case f.req.Path == PathCountTokens: // what is counted is not used
 	case f.usage != (forwardUsage{}):
 		f.resp.Usage, f.resp.CachedTokens, f.resp.CacheWrites = f.usage.tokens(), f.usage.cached, f.usage.written
 	case err == nil || f.written:

@@ -52,7 +52,7 @@ func (f *forwardAnswer) read(a answer) error {
 	}
 	kind, _, _ := mime.ParseMediaType(a.header.Get("Content-Type"))
 	switch {
-	case kind == "text/event-stream":
+	case kind == "text/event-stream" && f.req.Path != PathCountTokens:
 		return f.readStream(a)
 	case kind == "application/json" || !f.req.Stream:
 		return f.readBody(a.body)
@@ -135,8 +135,13 @@ func (f *forwardAnswer) endBody(body []byte, sent int) error {
 	if failed && !described && sent <= start {
 		return f.endpoint.streamError(body, f.texts)
 	}
-	if f.req.Path == pathMessages {
+	switch f.req.Path {
+	case pathMessages:
 		f.noteMessage(object)
+	case PathCountTokens:
+		if object.Get("input_tokens").Type != gjson.Number { // clients take any success for a count
+			return malformed("the answer has no number of tokens")
+		}
 	}
 	f.resp.Model = object.Get("model").Str
 	f.addUsage(object.Get("usage"))

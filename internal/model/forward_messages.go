@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
@@ -12,7 +13,7 @@ import (
 var messagesHeaders = []string{"Anthropic-Version", "Anthropic-Beta"}
 
 // Takes implements Forwarder.
-func (p *anthropic) Takes(path string) bool { return path == pathMessages }
+func (p *anthropic) Takes(path string) bool { return path == pathMessages || path == PathCountTokens }
 
 // Forward implements Forwarder for requests of the messages API.
 func (p *anthropic) Forward(ctx context.Context, req ForwardRequest) (ForwardResponse, error) {
@@ -22,8 +23,12 @@ func (p *anthropic) Forward(ctx context.Context, req ForwardRequest) (ForwardRes
 	}
 	body, _ := forwardedBody(req.Body, start, p.model, false)
 	need := sync.OnceValue(func() *forwardNeed { return readNeed(req.Path, req.Body) })
-	f := forwardAnswer{endpoint: &p.endpoint, req: req, texts: func() []string { return need().texts }}
-	out := outgoing{url: p.url, body: body, texts: f.texts, limits: f.resp.Limits.into(req.OnLimits), refused: f.refused, header: http.Header{}}
+	at := p.endpoint
+	if req.Path == PathCountTokens {
+		at.maxOutput = min(at.maxOutput, maxCountBytes)
+	}
+	f := forwardAnswer{endpoint: &at, req: req, texts: func() []string { return need().texts }}
+	out := outgoing{url: strings.TrimSuffix(p.url, pathMessages) + req.Path, body: body, texts: f.texts, limits: f.resp.Limits.into(req.OnLimits), refused: f.refused, header: http.Header{}}
 	for _, name := range messagesHeaders {
 		if values := req.Header.Values(name); len(values) > 0 {
 			out.header[name] = values
@@ -32,7 +37,7 @@ func (p *anthropic) Forward(ctx context.Context, req ForwardRequest) (ForwardRes
 	if !req.Stream {
 		out.patience = max(answerPatience, p.idle)
 	}
-	err := p.post(ctx, out, f.read)
+	err := at.post(ctx, out, f.read)
 	return f.ended(ctx, p.model, need, err), err
 }
 

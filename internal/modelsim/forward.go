@@ -15,7 +15,7 @@ import (
 )
 
 // Takes implements model.Forwarder.
-func (p *Provider) Takes(path string) bool { return path != "messages" }
+func (p *Provider) Takes(path string) bool { return slices.Contains(model.ForwardPaths, path) }
 
 // Forward implements model.Forwarder for chat completions and embeddings. Other paths are not
 // found.

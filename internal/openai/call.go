@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/model"
@@ -253,7 +251,7 @@ func (w *waiting) refusal(f *failure, body []byte) []byte {
 	switch {
 	case w.call.broken == nil:
 		return f.whole(body)
-	case gjson.ValidBytes(body) && gjson.GetBytes(body, "error").Exists(): // in Anthropic's envelope
+	case isMessagesError(body):
 		return body
 	}
 	return nil
@@ -266,17 +264,29 @@ func tooLong(job forebay.Job) *failure {
 	if job.ExpectedStartAt != nil {
 		f.retryAfter = int(min(60, max(1, time.Until(*job.ExpectedStartAt).Seconds()+1)))
 	}
-	switch {
-	case waitsFor(job, forebay.WaitBudget):
+	if waitsFor(job, forebay.WaitBudget) {
 		return noBudget()
-	case waitsFor(job, forebay.WaitBreaker):
-		f.status, f.kind, f.code = http.StatusServiceUnavailable, typeServer, "deployment_unavailable"
-		f.message = "The model's deployments fail at present. Try again later."
-	case waitsFor(job, forebay.WaitPaused):
-		f.status, f.kind, f.code = http.StatusServiceUnavailable, typeServer, "paused"
-		f.message = "Calls are paused by an operator."
+	}
+	if job.WaitingFor != nil {
+		if held := heldBack(*job.WaitingFor); held != nil {
+			held.retryAfter = f.retryAfter
+			return held
+		}
 	}
 	return f
+}
+
+// heldBack refuses a call that none of the model's deployments may take, whoever makes it. nil:
+// the reason is another.
+func heldBack(reason forebay.WaitReason) *failure {
+	switch reason {
+	case forebay.WaitBreaker:
+		return &failure{status: http.StatusServiceUnavailable, kind: typeServer, code: "deployment_unavailable",
+			message: "The model's deployments fail at present. Try again later."}
+	case forebay.WaitPaused:
+		return &failure{status: http.StatusServiceUnavailable, kind: typeServer, code: "paused", message: "Calls are paused by an operator."}
+	}
+	return nil
 }
 
 func waitsFor(job forebay.Job, reason forebay.WaitReason) bool {

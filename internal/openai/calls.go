@@ -202,6 +202,15 @@ func (p *pending) begin(cancel context.CancelFunc) bool {
 // passed are the headers of providers that clients get.
 var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model", "Request-Id"}
 
+// copyHeader copies those headers of a provider's answer that clients get.
+func copyHeader(to, from http.Header) {
+	for name, values := range from {
+		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
+			to[name] = values
+		}
+	}
+}
+
 // answer takes what the answer begins with. It is sent with the first part of the answer, so that
 // a call that ends before can be made again.
 func (p *pending) answer(status int, header http.Header) error {
@@ -247,11 +256,7 @@ func (p *pending) send() error {
 // sendHeader writes the status and those headers of the provider that clients get.
 func (p *pending) sendHeader() {
 	h := p.w.Header()
-	for name, values := range p.header {
-		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
-			h[name] = values
-		}
-	}
+	copyHeader(h, p.header)
 	if p.stream {
 		h.Set("X-Accel-Buffering", "no")
 		h.Set("Cache-Control", "no-cache")

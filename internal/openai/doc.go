@@ -11,7 +11,9 @@
 // the job's task. The task writes the answer to the client as it comes from the provider, byte for
 // byte. So nothing of prompts or answers is stored. Attempts, usage and cost are.
 //
-// [Messages] serves Anthropic's API in the same way, to deployments of Anthropic.
+// [Messages] serves Anthropic's API in the same way, to deployments of Anthropic. A count of
+// tokens is no job: it costs nothing and has a rate limit of its own at the provider. It is called
+// at once, within a number of places.
 //
 // # WebSocket mode
 //

@@ -56,17 +56,23 @@ var no = false
 
 // write answers with the failure.
 func (f *failure) write(w http.ResponseWriter) {
-	h := w.Header()
+	f.writeHeader(w.Header())
+	if f.retryAfter > 0 {
+		w.Header().Set("Retry-After-Ms", strconv.Itoa(f.retryAfter*1000))
+	}
+	w.WriteHeader(f.status)
+	_, _ = w.Write(append(f.json(), '\n'))
+}
+
+// writeHeader sets what an answer with the failure has besides its body.
+func (f *failure) writeHeader(h http.Header) {
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
-		h.Set("Retry-After-Ms", strconv.Itoa(f.retryAfter*1000))
 	}
 	if f.shouldRetry != nil {
 		h.Set("X-Should-Retry", strconv.FormatBool(*f.shouldRetry))
 	}
 	h.Set("Content-Type", "application/json")
-	w.WriteHeader(f.status)
-	_, _ = w.Write(append(f.json(), '\n'))
 }
 
 // whole returns a provider's error with all keys of the envelope, as SDKs read it. An error that

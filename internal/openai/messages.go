@@ -3,12 +3,12 @@ package openai
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // endpointMessages is the endpoint of Anthropic's API.
@@ -18,6 +18,12 @@ const endpointMessages = "messages"
 // OpenAI's are. It implements [api.Surface].
 type Messages struct {
 	*API
+	counts *turns.Line // of counts of tokens under way
+}
+
+// NewMessages returns the interface beside that of OpenAI's API.
+func NewMessages(a *API) *Messages {
+	return &Messages{a, turns.NewLine(countPlaces, countPlacesOfTenant)}
 }
 
 // messagesRoots are the addresses under which the routes are.
@@ -39,6 +45,7 @@ func (a *Messages) Routes() []api.SurfaceRoute {
 	}
 	for _, root := range messagesRoots {
 		add(forebay.ScopeSubmit, http.MethodPost, root+endpointMessages, a.call)
+		add(forebay.ScopeSubmit, http.MethodPost, root+model.PathCountTokens, a.countTokens)
 	}
 	// Below /v1/ they are at addresses of OpenAI's API.
 	add(forebay.ScopeRead, http.MethodGet, "/anthropic/v1/models", a.listModelInfos)
@@ -49,25 +56,34 @@ func (a *Messages) Routes() []api.SurfaceRoute {
 // Refuse implements [api.Surface].
 func (a *Messages) Refuse(w http.ResponseWriter, r api.Refusal) { refusalOf(r).writeMessages(w) }
 
+// readMessages reads the body of a request for a model of Anthropic's. release gives its memory
+// back.
+func (a *Messages) readMessages(r *api.SurfaceRequest) (req request, release func(), err error) {
+	if req, release, err = a.read(r); err != nil {
+		return request{}, nil, err
+	}
+	switch known, forwards := a.ServesMessages(req.model); {
+	case !known:
+		err = unknownModel(req.model)
+	case !forwards:
+		err = badRequest("model", "not_supported", "No deployment of this model takes requests of Anthropic's API as they are.")
+	}
+	if err != nil {
+		release()
+		return request{}, nil, err
+	}
+	return req, release, nil
+}
+
 func (a *Messages) call(r *api.SurfaceRequest) error {
-	body, release, err := r.Body(a.MaxBody)
+	req, release, err := a.readMessages(r)
 	if err != nil {
 		return err
 	}
 	defer release()
-	req, err := parse(body, "")
-	if err != nil {
-		return err
-	}
-	switch known, forwards := a.ServesMessages(req.model); {
-	case !known:
-		return unknownModel(req.model)
-	case !forwards:
-		return badRequest("model", "not_supported", "No deployment of this model takes requests of Anthropic's API as they are.")
-	}
-	need := model.EstimateForward(endpointMessages, body)
+	need := model.EstimateForward(endpointMessages, req.body)
 	need.AsAnthropic = true
-	return a.make(r, req, endpointMessages, &pending{body: body, stream: req.stream, need: need, asked: r.Header.Clone(), broken: messagesBroken})
+	return a.make(r, req, endpointMessages, &pending{body: req.body, stream: req.stream, need: need, asked: r.Header.Clone(), broken: messagesBroken})
 }
 
 // messagesBroken is the event that ends a stream that broke.
@@ -133,13 +149,7 @@ func (f *failure) writeMessages(w http.ResponseWriter) {
 	if id != "" {
 		h.Set("Request-Id", id) // which Anthropic's SDKs read
 	}
-	if f.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
-	}
-	if f.shouldRetry != nil {
-		h.Set("X-Should-Retry", strconv.FormatBool(*f.shouldRetry))
-	}
-	h.Set("Content-Type", "application/json")
+	f.writeHeader(h)
 	w.WriteHeader(f.status)
 	_, _ = w.Write(append(messagesError(f, id), '\n'))
 }

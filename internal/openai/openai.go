@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/responses"
 )
 
@@ -31,6 +32,10 @@ type Options struct {
 	// ServesMessages reports whether there is a model of that name, and whether a deployment of it
 	// takes Anthropic's requests as they are.
 	ServesMessages func(model string) (known, forwards bool)
+	// CountTokens has a deployment of a model count the tokens of a request of Anthropic's API. The
+	// body of the response is that of any answer. An error without a call is a
+	// *forebay.TaskError, which says what holds back all deployments.
+	CountTokens func(ctx context.Context, model string, body []byte, header http.Header) (model.ForwardResponse, error)
 	// Spent returns for how long the budgets of a waiting job surely have no room for it. 0: they
 	// may have at any time.
 	Spent func(ctx context.Context, job string) (time.Duration, error)

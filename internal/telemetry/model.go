@@ -21,6 +21,7 @@ const (
 	opCompletion  = "text_completion"
 	opEmbeddings  = "embeddings"
 	opModerations = "moderations"
+	opCountTokens = "count_tokens"
 	tokenInput    = "input"
 	tokenOutput   = "output"
 )
@@ -203,8 +204,8 @@ func (f forwarder) Forward(ctx context.Context, req model.ForwardRequest) (model
 	return resp, err
 }
 
-// forwardOperation returns the name of an operation of OpenAI's API in the conventions. They have
-// none for moderations.
+// forwardOperation returns the name of an operation of OpenAI's or Anthropic's API in the
+// conventions. They have none for moderations and counts.
 func forwardOperation(path string) string {
 	switch path {
 	case "completions":
@@ -213,6 +214,8 @@ func forwardOperation(path string) string {
 		return opEmbeddings
 	case "moderations":
 		return opModerations
+	case model.PathCountTokens:
+		return opCountTokens
 	}
 	return opChat
 }

@@ -420,7 +420,7 @@ func TestForwardedCallsAreObserved(t *testing.T) {
 	if !ok {
 		t.Fatal("a provider cannot forward any more")
 	}
-	for path, operation := range map[string]string{"chat/completions": "chat", "responses": "chat", "completions": "text_completion", "embeddings": "embeddings", "moderations": "moderations"} {
+	for path, operation := range map[string]string{"chat/completions": "chat", "responses": "chat", "completions": "text_completion", "embeddings": "embeddings", "moderations": "moderations", "messages/count_tokens": "count_tokens"} {
 		written := false
 		resp, err := f.Forward(t.Context(), model.ForwardRequest{Path: path, Write: func([]byte) error { written = true; return nil }})
 		if err != nil || !written || resp.Model != "gpt-2" {

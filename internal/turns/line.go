@@ -90,6 +90,13 @@ func (l *Line) Leave(tenant string) {
 	l.release(tenant)
 }
 
+// Full reports whether the tenant holds as many places as it may.
+func (l *Line) Full(tenant string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.may(tenant)
+}
+
 func (l *Line) may(tenant string) bool { return tenant == "" || l.held[tenant] < l.most }
 
 func (l *Line) hold(tenant string) {

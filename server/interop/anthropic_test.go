@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -19,9 +20,12 @@ func TestAnthropicSDKs(t *testing.T) {
 	folder := filepath.Join("testdata", "anthropic")
 	modules := toolchain.NodeModules(t, folder)
 	mock := startMock(t, modules)
+	counted := modelsim.StartTest(nil) // the mock does not count tokens
+	t.Cleanup(counted.Close)
 	base, key := startOpenAI(t, mock, func(o *server.Options) {
 		o.Deployments = append(o.Deployments, server.Deployment{Name: "claude", Provider: server.ProviderAnthropic, Endpoint: mock, Model: "claude-sonnet-4-5"})
-		o.Models = map[string]server.Model{"chat": server.InOrder("mock"), "claude": server.InOrder("claude")}
+		o.Deployments = append(o.Deployments, server.Deployment{Name: "counted", Provider: server.ProviderAnthropic, Endpoint: counted.URL(), Model: "claude-sonnet-4-5"})
+		o.Models = map[string]server.Model{"chat": server.InOrder("mock"), "claude": server.InOrder("claude"), "counted": server.InOrder("counted")}
 	})
 	t.Run("JavaScript", func(t *testing.T) {
 		t.Parallel()

@@ -141,7 +141,7 @@ func TestMessagesAPIErrors(t *testing.T) {
 	fail("a model of OpenAI's", 400, "invalid_request_error", "/v1/messages", strings.Replace(fmt.Sprintf(body, ""), "sonnet", "chat", 1))
 	fail("an unknown model", 404, "not_found_error", "/v1/messages", strings.Replace(fmt.Sprintf(body, ""), "sonnet", "nix", 1))
 	fail("no JSON", 400, "invalid_request_error", "/v1/messages", "{")
-	fail("no such route", 404, "not_found_error", "/v1/messages/count_tokens", "{}")
+	fail("no such route", 404, "not_found_error", "/v1/messages/batches", "{}")
 	fail("nor here", 404, "not_found_error", "/anthropic/v1/complete", "{}")
 	if u.Calls.Load() != before {
 		t.Error("something was called")

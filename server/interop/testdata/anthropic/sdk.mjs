@@ -41,6 +41,15 @@ const checks = {
     const message = await client.messages.create(ask([{ type: 'image', source }, { type: 'text', text: 'image' }]))
     assert.equal(message.content[0].text, 'A red square.')
   },
+  async countTokens() {
+    const prompt = { model: 'counted', messages: say('What is the weather in Oslo?'), system: 'Be kind.', tools }
+    const { usage } = await client.messages.create({ ...prompt, max_tokens: 100 })
+    assert.ok(usage.input_tokens > 0)
+    assert.equal((await client.messages.countTokens(prompt)).input_tokens, usage.input_tokens)
+    assert.equal((await client.beta.messages.countTokens({ ...prompt, betas: ['token-counting-2024-11-01'] })).input_tokens, usage.input_tokens)
+    await assert.rejects(client.messages.countTokens({ ...prompt, model: 'nix' }), Anthropic.NotFoundError)
+    await assert.rejects(client.messages.countTokens({ ...prompt, model: 'chat' }), Anthropic.BadRequestError)
+  },
   async refused() {
     await assert.rejects(client.messages.create(ask('forbidden')), (e) => e instanceof Anthropic.BadRequestError && /refuses/.test(e.message))
   },

@@ -63,15 +63,27 @@ def image():
 
 def models():
     for surface in (client, anthropic.Anthropic(base_url=base + "/anthropic", api_key=key, max_retries=0)):
-        (model,) = surface.models.list(limit=5)
+        model, _ = surface.models.list(limit=5)
         assert (model.id, model.type, model.display_name, model.lifecycle) == ("claude", "model", "claude", "active")
         assert model.created_at.tzinfo and surface.models.retrieve("claude") == model
         assert raises(anthropic.NotFoundError, lambda: surface.models.retrieve("chat")).type == "not_found_error"
 
 
+def count_tokens():
+    prompt = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}], "system": "Be kind.", "tools": [weather]}
+    used = client.messages.create(model="counted", max_tokens=100, **prompt).usage.input_tokens
+    for surface in (client, anthropic.Anthropic(base_url=base + "/anthropic", api_key=key, max_retries=0)):
+        assert surface.messages.count_tokens(model="counted", **prompt).input_tokens == used > 0
+        assert surface.beta.messages.count_tokens(model="counted", betas=["token-counting-2024-11-01"], **prompt).input_tokens == used
+    unknown = raises(anthropic.NotFoundError, lambda: client.messages.count_tokens(model="nix", **prompt))
+    assert unknown.type == "not_found_error" and unknown.request_id
+    raises(anthropic.NotFoundError, lambda: client.messages.count_tokens(model="claude", **prompt))  # that provider counts nothing
+    raises(anthropic.BadRequestError, lambda: client.messages.count_tokens(model="chat", **prompt))
+    raises(anthropic.BadRequestError, lambda: client.messages.count_tokens(model="counted", messages=[]))
+
+
 def not_served():
     for call in (
-        lambda: client.messages.count_tokens(model="claude", messages=[{"role": "user", "content": "hello"}]),
         client.messages.batches.list,
         client.beta.files.list,
     ):
@@ -98,6 +110,6 @@ def concurrent():
     assert [done.content[0].text for done in asyncio.run(all_of_them())] == [greeting] * 10
 
 
-for check in (message, stream, tools, structured, beta, image, models, not_served, errors, concurrent):
+for check in (message, stream, tools, structured, beta, image, models, count_tokens, not_served, errors, concurrent):
     check()
     print("ok " + check.__name__)
