@@ -46,8 +46,7 @@ func (a *API) publish() {
 		}
 		schemas[name] = described
 	}
-	// The document is written when it is first requested, because that takes longer than the rest
-	// of a start.
+	// The document is written when it is first requested: that takes longer than all else of a start.
 	a.serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
 	a.serve("/openapi.yaml", "application/openapi+yaml", a.huma.OpenAPI().YAML)
 }

@@ -170,8 +170,8 @@ func (k *Coordinator) Discharge(ctx context.Context, id []byte, fail bool) error
 type Allowed func() error
 
 // Add adds a step to a transaction of any of the connection's coordinators. All steps of a
-// transaction are of one tenant. A step that is refused breaks the transaction. committed is called
-// once the transaction is on disk, and never if it comes to nothing; it may be nil.
+// transaction are of one tenant. A step that is refused breaks the transaction. committed, unless
+// it is nil, is called once the transaction is on disk, and never if it comes to nothing.
 func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step messaging.Step, allowed Allowed, committed func()) error {
 	t, err := c.transaction(id)
 	if err != nil {
