@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -70,10 +71,12 @@ type endpoint struct {
 	key       forebay.Secret
 	// authorize, if set, adds a credential that changes over time.
 	authorize func(context.Context, http.Header) error
+	// answered are the addresses that have answered calls. Providers serve some paths and not others.
+	answered *sync.Map
 }
 
 func newEndpoint(c HTTPConfig, key forebay.Secret, header map[string]string) endpoint {
-	e := endpoint{transport: c.Transport, idle: c.IdleTimeout, maxOutput: c.MaxOutputBytes, key: key}
+	e := endpoint{transport: c.Transport, idle: c.IdleTimeout, maxOutput: c.MaxOutputBytes, key: key, answered: &sync.Map{}}
 	if e.transport == nil {
 		e.transport = sharedTransport
 	}
@@ -253,9 +256,21 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		if out.refused != nil {
 			out.refused(resp.StatusCode, resp.Header, detail)
 		}
-		return e.statusError(resp.StatusCode, resp.Header, detail, out.texts)
+		return e.statusError(resp.StatusCode, resp.Header, detail, e.onlyElsewhere(out.url), out.texts)
+	}
+	if out.method == "" {
+		e.answered.Store(out.url, nil)
 	}
 	return handle(answer{status: resp.StatusCode, header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx), idle: e.idle})
+}
+
+// onlyElsewhere reports whether calls were answered at other addresses and never at this one.
+func (e *endpoint) onlyElsewhere(url string) (elsewhere bool) {
+	e.answered.Range(func(answered, _ any) bool {
+		elsewhere = answered != url
+		return elsewhere
+	})
+	return elsewhere
 }
 
 // readAll reads an answer that is not streamed.
