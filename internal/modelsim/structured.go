@@ -95,7 +95,7 @@ func (f *filler) object(schema map[string]any, depth int) map[string]any {
 	out := map[string]any{}
 	properties, _ := schema["properties"].(map[string]any)
 	required := stringList(schema["required"])
-	if len(properties) == 0 && depth == 0 { // any object will do
+	if properties == nil && depth == 0 && schema["additionalProperties"] != false { // any object will do
 		switch f.work {
 		case workExtract:
 			out["entities"] = f.entities()[:min(f.maxItems, len(f.entities()))]
