@@ -70,9 +70,10 @@ var roots = []string{"/v1/", "/openai/v1/", "/openai/"}
 
 // owned are the first parts of paths below /v1/ that are OpenAI's. Forebay's own are others.
 var owned = map[string]bool{
-	"audio": true, "assistants": true, "batches": true, "chat": true, "completions": true, "conversations": true, "embeddings": true,
-	"files": true, "fine_tuning": true, "images": true, "models": true, "moderations": true, "responses": true,
-	"threads": true, "uploads": true, "vector_stores": true, "videos": true,
+	"assistants": true, "audio": true, "batches": true, "chat": true, "chatkit": true, "completions": true, "containers": true,
+	"content_provenance_checks": true, "conversations": true, "embeddings": true, "evals": true, "files": true, "fine_tuning": true,
+	"images": true, "models": true, "moderations": true, "organization": true, "projects": true, "realtime": true, "responses": true,
+	"skills": true, "threads": true, "uploads": true, "vector_stores": true, "videos": true,
 }
 
 // Owns implements [api.Surface].

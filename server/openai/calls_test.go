@@ -299,6 +299,7 @@ func TestOpenAIBadRequests(t *testing.T) {
 		{"/v1/chat/completions", `{"model":"chat","stream":"yes"}`, 400, "invalid_type"},
 		{"/v1/chat/completions/", `{}`, 404, ""},
 		{"/v1/images/generations", `{}`, 404, ""},
+		{"/v1/evals", `{}`, 404, ""},
 		{"/openai/anything", `{}`, 404, ""},
 		{"/v1/models", `{}`, 405, "method_not_allowed"},
 		{"/v1/embeddings", `{"model":"embedding","input":"` + strings.Repeat("x", forebay.DefaultMaxInputBytes+1) + `"}`, 413, "payload_too_large"},
