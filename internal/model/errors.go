@@ -81,7 +81,9 @@ type failure struct {
 	reason            string // Google's, such as API_KEY_INVALID
 	message           string
 	retryAfter        time.Duration
-	elsewhere         bool // the deployment has answered calls of other paths and none of this one
+	// elsewhere says that the deployment has answered calls of other paths and none of this one, or
+	// that it may well lack the path.
+	elsewhere bool
 }
 
 // parseFailure parses the body of an error response. Its forms are {"error":{…}} of OpenAI, Azure

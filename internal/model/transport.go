@@ -181,6 +181,8 @@ type outgoing struct {
 	// thinks says that a stream may be silent for so long before its first text.
 	thinks bool
 	header http.Header // further headers; nil: none
+	// optional says that not every server has the path, and not every model.
+	optional bool
 	// refused, if set, gets an answer that is not 2xx.
 	refused func(status int, header http.Header, body []byte)
 }
@@ -256,7 +258,7 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		if out.refused != nil {
 			out.refused(resp.StatusCode, resp.Header, detail)
 		}
-		return e.statusError(resp.StatusCode, resp.Header, detail, e.onlyElsewhere(out.url), out.texts)
+		return e.statusError(resp.StatusCode, resp.Header, detail, out.optional || e.onlyElsewhere(out.url), out.texts)
 	}
 	if out.method == "" {
 		e.answered.Store(out.url, nil)
