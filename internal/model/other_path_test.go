@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// TestOtherPaths: a 404 or 403 for a path that a server or a model does not have says nothing about the
-// calls of other paths.
+// TestOtherPaths: a 404 or 403 for a path that a server or a model does not have says nothing
+// about the calls of other paths.
 func TestOtherPaths(t *testing.T) {
 	const (
 		notFound     = `{"detail":"Not Found"}`

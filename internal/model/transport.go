@@ -71,7 +71,7 @@ type endpoint struct {
 	key       forebay.Secret
 	// authorize, if set, adds a credential that changes over time.
 	authorize func(context.Context, http.Header) error
-	// answered are the addresses that have answered calls. Providers serve some paths and not others.
+	// answered are the addresses that have answered calls. Providers do not serve all paths.
 	answered *sync.Map
 }
 
