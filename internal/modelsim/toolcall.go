@@ -2,6 +2,7 @@ package modelsim
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -24,8 +25,9 @@ func (t tool) named() (name string, schema json.RawMessage) {
 
 // toolChoice says whether the model has to call a tool, and which.
 type toolChoice struct {
-	must bool
-	name string // "": any
+	must    bool
+	name    string // "": any
+	allowed []string
 }
 
 func (c *toolChoice) UnmarshalJSON(b []byte) error {
@@ -40,6 +42,10 @@ func (c *toolChoice) UnmarshalJSON(b []byte) error {
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
+		AllowedTools struct {
+			Mode  string `json:"mode"`
+			Tools []tool `json:"tools"`
+		} `json:"allowed_tools"`
 	}
 	if err := json.Unmarshal(b, &choice); err != nil {
 		return err
@@ -51,6 +57,12 @@ func (c *toolChoice) UnmarshalJSON(b []byte) error {
 		c.must, c.name = true, choice.Name
 	case "function":
 		c.must, c.name = true, choice.Function.Name
+	case "allowed_tools":
+		c.must = choice.AllowedTools.Mode == "required"
+		for _, t := range choice.AllowedTools.Tools {
+			name, _ := t.named()
+			c.allowed = append(c.allowed, name)
+		}
 	}
 	return nil
 }
@@ -63,11 +75,13 @@ type toolCall struct {
 
 // demanded is the tool that the request demands a call of. If any will do, that is the first.
 func (r *request) demanded() toolCall {
-	if !r.ToolChoice.must {
+	c := r.ToolChoice
+	if !c.must {
 		return toolCall{}
 	}
 	for _, t := range r.Tools {
-		if name, schema := t.named(); name != "" && (r.ToolChoice.name == "" || r.ToolChoice.name == name) {
+		name, schema := t.named()
+		if name != "" && (c.name == "" || c.name == name) && (c.allowed == nil || slices.Contains(c.allowed, name)) {
 			return toolCall{name, schema}
 		}
 	}

@@ -64,6 +64,7 @@ func TestDemandedToolOfOpenAI(t *testing.T) {
 	for choice, want := range map[string]struct{ name, finish, schema string }{
 		namedWeather:                {"weather", "stop", toolSchema},
 		`"tool_choice":"required",`: {"now", "tool_calls", `{"maxProperties":0}`},
+		`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"weather"}}]}},`: {"weather", "tool_calls", toolSchema},
 	} {
 		_, whole := posted(t, "/v1/chat/completions", chatOf(openAITools+choice, 100))
 		var answer struct {
@@ -156,7 +157,8 @@ func TestDemandedToolOfAnthropic(t *testing.T) {
 
 // A tool that may be called is not, and one that is not there cannot be.
 func TestToolsThatAreNotDemanded(t *testing.T) {
-	for _, choice := range []string{"", `"tool_choice":"auto",`, `"tool_choice":"none",`} {
+	for _, choice := range []string{"", `"tool_choice":"auto",`, `"tool_choice":"none",`,
+		`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}},`} {
 		if status, answer := posted(t, "/v1/chat/completions", chatOf(openAITools+choice, 20)); status != 200 || strings.Contains(answer, "tool_calls") {
 			t.Errorf("%s: %d %s", choice, status, answer)
 		}
