@@ -75,6 +75,11 @@ func TestStructuredIsBounded(t *testing.T) {
 	if err != nil || len(got.Text) > 20*maxValues {
 		t.Errorf("%d bytes, %v", len(got.Text), err)
 	}
+	large := `{"$defs":{"c":{"const":"` + strings.Repeat("x", 4096) + `"}},"type":"object","properties":{` + strings.ReplaceAll(strings.Join(properties, ","), `"#"`, `"#/$defs/c"`) + `}}`
+	got, err = p.Chat(t.Context(), model.ChatRequest{Messages: chat("", "hi").Messages, MaxOutputTokens: 1 << 20, JSONSchema: json.RawMessage(large)})
+	if err != nil || len(got.Text) > 20*maxValues {
+		t.Errorf("%d bytes of constants, %v", len(got.Text), err)
+	}
 	for _, loop := range []string{`{"$ref":"#"}`, `{"anyOf":[{"$ref":"#"}]}`} {
 		if _, err := p.Chat(t.Context(), model.ChatRequest{Messages: chat("", "hi").Messages, JSONSchema: json.RawMessage(loop)}); err != nil {
 			t.Error(err)

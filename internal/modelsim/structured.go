@@ -54,6 +54,7 @@ func (f *filler) value(schema map[string]any, name string, depth int) (any, bool
 	kind, null := schemaType(schema)
 	nullable = nullable || null
 	if v, fixed := f.choose(schema); fixed {
+		f.values += len(encode(v)) / 16 // a large one that is referred to often counts as many
 		return v, true
 	}
 	var v any
