@@ -68,5 +68,5 @@ func atFault(err error) bool {
 		return false
 	}
 	denied, _ := said.denial()
-	return denied != quota.NotDenied
+	return denied != quota.NotDenied || said.elsewhere // a gateway may not count
 }

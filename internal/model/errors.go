@@ -81,6 +81,9 @@ type failure struct {
 	reason            string // Google's, such as API_KEY_INVALID
 	message           string
 	retryAfter        time.Duration
+	// elsewhere says that the deployment has answered calls of other paths and none of this one, or
+	// that it may well lack the path.
+	elsewhere bool
 }
 
 // parseFailure parses the body of an error response. Its forms are {"error":{…}} of OpenAI, Azure
@@ -143,10 +146,10 @@ func scalar(v any) string {
 	return ""
 }
 
-// statusError classifies a response that is not 2xx.
-func (e *endpoint) statusError(status int, header http.Header, body []byte, texts func() []string) error {
+// statusError classifies a response that is not 2xx. elsewhere is that of [failure].
+func (e *endpoint) statusError(status int, header http.Header, body []byte, elsewhere bool, texts func() []string) error {
 	f := parseFailure(body)
-	f.status = status
+	f.status, f.elsewhere = status, elsewhere
 	f.retryAfter = readRateLimits(header, status, time.Now()).RetryAfter
 	return e.taskError(f, texts)
 }
@@ -249,6 +252,10 @@ const geminiKeyReason = "API_KEY_INVALID"
 
 var geminiKey = regexp.MustCompile(`^API key (?:not valid|expired)`)
 
+// openAIOtherPath matches the messages of OpenAI's 404 for a model that has other paths, such as a
+// chat model at /v1/completions. They have no code.
+var openAIOtherPath = regexp.MustCompile(`^This (?:is|model) .*\bsupported in (?:the )?v1/`)
+
 // deepSeekNoCredit is the message of DeepSeek's 402. Its code and type are those of other errors.
 const deepSeekNoCredit = "Insufficient Balance"
 
@@ -265,17 +272,21 @@ func (f *failure) says(words ...string) bool {
 // denial says why the deployment would refuse every call, whatever it asks for, if that is the
 // case. The result is certain only if the provider's own code says so. A 403 may come from a
 // firewall that rejects the prompt, and a 404 from a proxy. A 402 may mean that the credit does
-// not cover the max_tokens of this one request.
+// not cover the max_tokens of this one request. A path that the model or the server does not have
+// is the request's fault: calls of other paths are answered.
 func (f *failure) denial() (why quota.Denial, certain bool) {
 	switch _, code := f.classify(); code {
 	case CodeUnauthorized:
-		return quota.Unauthorized, f.status != 403 || f.says("permission", "Permission", "auth", "Auth", "api_key", "access_denied", "AccessDenied", "account", "country")
+		why, certain = quota.Unauthorized, f.status != 403 || f.says("permission", "Permission", "auth", "Auth", "api_key", "access_denied", "AccessDenied", "account", "country")
 	case CodeInsufficientQuota:
 		return quota.Unpaid, f.status != 402 || f.says("insufficient", "billing", "spend", "credit", "balance") || f.message == deepSeekNoCredit
 	case CodeNotFound:
-		return quota.NotFound, f.says("model_not_found", "DeploymentNotFound", "not_found_error")
+		why, certain = quota.NotFound, f.says("model_not_found", "DeploymentNotFound", "not_found_error")
 	}
-	return quota.NotDenied, false
+	if !certain && (f.elsewhere || f.status == 404 && openAIOtherPath.MatchString(f.message)) {
+		return quota.NotDenied, false
+	}
+	return why, certain
 }
 
 // describe returns the message of an error: the status, the provider's codes and its text. It

@@ -170,7 +170,7 @@ func FuzzErrorBody(f *testing.F) {
 		if status == 0 {
 			err = e.streamError(body, func() []string { return nil })
 		} else {
-			err = e.statusError(status, http.Header{}, body, func() []string { return nil })
+			err = e.statusError(status, http.Header{}, body, false, func() []string { return nil })
 		}
 		task := forebay.AsTaskError(err)
 		if task.Code == "" || task.Class == "" || len(task.Message) > maxMessageBytes || !utf8.ValidString(task.Message) || strings.Contains(task.Message, testKey) {

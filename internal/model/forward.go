@@ -32,6 +32,9 @@ const (
 // ForwardPaths lists those of OpenAI's API.
 var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses, pathCompact}
 
+// optionalPaths are those that many servers and most models do not have.
+var optionalPaths = []string{pathCompletions, pathModerations, pathCompact}
+
 // answerPatience is how long an answer in one piece may take to begin. It is OpenAI's default in
 // its clients. A model writes such an answer whole before it sends the first byte.
 const answerPatience = 10 * time.Minute
@@ -193,7 +196,8 @@ func checkForward(f Forwarder, path string, start int) error {
 func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, addedUsage bool) (ForwardResponse, error) {
 	need := sync.OnceValue(func() *forwardNeed { return readNeed(req.Path, req.Body) })
 	f := forwardAnswer{endpoint: &p.endpoint, req: req, hideUsage: addedUsage && !req.WantUsage, texts: func() []string { return need().texts }}
-	out := outgoing{url: p.url(req.Path), body: body, texts: f.texts, limits: f.resp.Limits.into(req.OnLimits), refused: f.refused}
+	out := outgoing{url: p.url(req.Path), body: body, texts: f.texts, limits: f.resp.Limits.into(req.OnLimits), refused: f.refused,
+		optional: slices.Contains(optionalPaths, req.Path)}
 	if !req.Stream && req.Path != pathEmbeddings && req.Path != pathModerations {
 		out.patience = max(answerPatience, p.idle)
 	} else if req.Stream && p.mayThink(reasoningEffort(req.Body)) {

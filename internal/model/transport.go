@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -70,10 +71,12 @@ type endpoint struct {
 	key       forebay.Secret
 	// authorize, if set, adds a credential that changes over time.
 	authorize func(context.Context, http.Header) error
+	// answered are the addresses that have answered calls. Providers do not serve all paths.
+	answered *sync.Map
 }
 
 func newEndpoint(c HTTPConfig, key forebay.Secret, header map[string]string) endpoint {
-	e := endpoint{transport: c.Transport, idle: c.IdleTimeout, maxOutput: c.MaxOutputBytes, key: key}
+	e := endpoint{transport: c.Transport, idle: c.IdleTimeout, maxOutput: c.MaxOutputBytes, key: key, answered: &sync.Map{}}
 	if e.transport == nil {
 		e.transport = sharedTransport
 	}
@@ -178,6 +181,8 @@ type outgoing struct {
 	// thinks says that a stream may be silent for so long before its first text.
 	thinks bool
 	header http.Header // further headers; nil: none
+	// optional says that not every server has the path, and not every model.
+	optional bool
 	// refused, if set, gets an answer that is not 2xx.
 	refused func(status int, header http.Header, body []byte)
 }
@@ -253,9 +258,21 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		if out.refused != nil {
 			out.refused(resp.StatusCode, resp.Header, detail)
 		}
-		return e.statusError(resp.StatusCode, resp.Header, detail, out.texts)
+		return e.statusError(resp.StatusCode, resp.Header, detail, out.optional || e.onlyElsewhere(out.url), out.texts)
+	}
+	if out.method == "" {
+		e.answered.Store(out.url, nil)
 	}
 	return handle(answer{status: resp.StatusCode, header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx), idle: e.idle})
+}
+
+// onlyElsewhere reports whether calls were answered at other addresses and never at this one.
+func (e *endpoint) onlyElsewhere(url string) (elsewhere bool) {
+	e.answered.Range(func(answered, _ any) bool {
+		elsewhere = answered != url
+		return elsewhere
+	})
+	return elsewhere
 }
 
 // readAll reads an answer that is not streamed.

@@ -5,11 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// answer is the text of one answer.
+// answer is the text of one answer, or the arguments of its call of a tool.
 type answer struct {
 	text   string
 	tokens int
-	finish string // stop or length
+	finish string // stop, length or tool_calls
+	tool   string // "": none
 }
 
 // compose makes the answer to a request. The same words and seed give the same answer.
@@ -17,14 +18,14 @@ func (d *Service) compose(r *request, key uint64) (answer, error) {
 	limit := r.maxOutput(d.MaxOutputTokens)
 	if d.Content == ContentWork || r.structured() {
 		text, finish, err := complete(r.asked(limit))
-		return answer{text, tokensOf(text), finish}, err
+		return answer{text, tokensOf(text), r.finished(finish), r.demanded().name}, err
 	}
 	tokens, shortened := d.Length(key, limit)
 	finish := "stop"
 	if shortened {
 		finish = "length"
 	}
-	return answer{prose(proseStarts[key%uint64(len(proseStarts))], tokens), tokens, finish}, nil
+	return answer{prose(proseStarts[key%uint64(len(proseStarts))], tokens), tokens, finish, ""}, nil
 }
 
 // proseText is what answers of ContentText are made of.

@@ -53,7 +53,7 @@ func (p *Provider) forwardChat(ctx context.Context, req model.ForwardRequest, r 
 		if c.text, c.finish, err = complete(asked); err != nil {
 			return usage, forebay.Permanent(model.CodeBadRequest, err.Error())
 		}
-		c.text = strings.ToValidUTF8(c.text, "\uFFFD")
+		c.text, c.finish, c.tool = strings.ToValidUTF8(c.text, "\uFFFD"), r.finished(c.finish), r.demanded().name
 		for _, text := range contents {
 			c.prompt += countTokens(text) + tokensPerMessage
 		}

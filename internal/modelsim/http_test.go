@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 		{"/v1/chat/completions", strings.Repeat(" ", maxRequestBytes+1), []string{"api-key", key}, 413, "exceeds the maximum size"},
 		{"/v1/embeddings", `{"model":"west","input":[{}]}`, []string{"api-key", key}, 400, "input must hold strings"},
 		{"/v1/embeddings", `{"model":"west","input":"x","dimensions":9999}`, []string{"api-key", key}, 400, `"param":"dimensions"`},
-		{"/v1/completions", `{}`, nil, 404, "Invalid URL (POST /v1/completions)"},
+		{"/v1/completions", `{}`, nil, 404, `{"error":{"code":null,"message":"Invalid URL (POST /v1/completions)","param":null,"type":"invalid_request_error"}}`},
 		{"/v1/chat/completions", chat, many, 431, "too many headers"},
 	} {
 		status, _, body := post(t, url+c.path, c.body, c.header...)

@@ -227,7 +227,7 @@ func transient(code, message string) error {
 // rawChat is the response in OpenAI's shape. The same response gives the same bytes.
 func rawChat(resp model.ChatResponse) []byte {
 	text := strings.ToValidUTF8(resp.Text, "\uFFFD")
-	c := completion{answer: answer{text, int(resp.Usage.OutputTokens), resp.FinishReason}, api: openAI,
+	c := completion{answer: answer{text, int(resp.Usage.OutputTokens), resp.FinishReason, ""}, api: openAI,
 		id: fmt.Sprintf("sim-%016x", fnv1a(fnvOffset, resp.Text)), created: created, model: resp.Model,
 		prompt: int(resp.Usage.InputTokens), choices: 1}
 	return c.body()

@@ -34,11 +34,11 @@ var (
 )
 
 func notFound(message string) refusal {
-	return refusal{status: http.StatusNotFound, kind: "invalid_request_error", code: "not_found", message: message}
+	return refusal{status: http.StatusNotFound, kind: "invalid_request_error", message: message}
 }
 
 func badRequest(param, message string) refusal {
-	return refusal{status: http.StatusBadRequest, kind: "invalid_request_error", code: "invalid_request", param: param, message: message}
+	return refusal{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: message}
 }
 
 func unknownModel(name string) refusal {

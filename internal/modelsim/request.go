@@ -41,6 +41,9 @@ type request struct {
 		} `json:"format"`
 	} `json:"output_config"`
 
+	Tools      []tool     `json:"tools"`
+	ToolChoice toolChoice `json:"tool_choice"`
+
 	Input          inputs `json:"input"`
 	Dimensions     int    `json:"dimensions"`
 	EncodingFormat string `json:"encoding_format"`
@@ -157,6 +160,10 @@ func (r *request) promptTokens() (tokens int, key uint64) {
 		texts = append(texts, string(r.System))
 	}
 	tokens += (len(r.schema()) + 3) / 4
+	for _, t := range r.Tools {
+		name, schema := t.named()
+		tokens += (len(name) + len(schema) + 3) / 4
+	}
 	return tokens, hash(texts...)
 }
 
@@ -169,7 +176,7 @@ func (r *request) schema() json.RawMessage {
 
 // structured reports whether the answer must be JSON.
 func (r *request) structured() bool {
-	return len(r.schema()) > 0 || r.ResponseFormat.Type == "json_object"
+	return r.demanded().name != "" || len(r.schema()) > 0 || r.ResponseFormat.Type == "json_object"
 }
 
 // maxOutput is how many tokens one choice may have.
@@ -202,6 +209,8 @@ func (r *request) invalid(a api, embed bool) (param, complaint string) {
 		return "messages", "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
 	case r.MaxTokens < 0 || r.MaxCompletionTokens < 0:
 		return "max_tokens", "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1."
+	case r.unknownTool():
+		return "tool_choice", "'tool_choice' demands a tool that is not among 'tools'"
 	case r.N < 0 || r.N > maxChoices:
 		return "n", "Invalid 'n': Expected a value of 1 to 128."
 	}
@@ -211,7 +220,11 @@ func (r *request) invalid(a api, embed bool) (param, complaint string) {
 // asked is the request in the form that complete takes.
 func (r *request) asked(max int) model.ChatRequest {
 	req := model.ChatRequest{MaxOutputTokens: max, Stop: append(r.Stop, r.StopSequences...)}
-	if s := r.schema(); len(s) > 0 {
+	if call := r.demanded(); call.name != "" {
+		if req.JSONSchema = call.schema; len(call.schema) == 0 {
+			req.JSONSchema = json.RawMessage(`{"type":"object","additionalProperties":false}`)
+		}
+	} else if s := r.schema(); len(s) > 0 {
 		req.JSONSchema = s
 	}
 	if r.System != "" {

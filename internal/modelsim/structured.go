@@ -10,6 +10,9 @@ import (
 const (
 	maxSchemaDepth = 8
 	maxPairs       = 1000
+	// maxOptionalDepth is where objects end that may be null, as the nodes of a tree are.
+	maxOptionalDepth = 2
+	maxValues        = 1000 // of one answer: references can name each other
 )
 
 // structured fills the response schema from the document. A property gets its value from a "Name:
@@ -18,6 +21,7 @@ const (
 func (a ask) structured() string {
 	f := filler{ask: a, pairs: pairs(a.document)}
 	for f.maxItems = maxEntities; ; f.maxItems /= 2 { // shorter lists until the answer fits
+		f.values = 0
 		v, _ := f.value(a.schema, "", 0)
 		if text := encode(v); f.maxItems == 0 || countTokens(text) <= a.maxTokens {
 			return text
@@ -31,6 +35,7 @@ type filler struct {
 	found    []entity
 	searched bool
 	maxItems int // of any list
+	values   int // written so far
 }
 
 func (f *filler) entities() []entity {
@@ -42,23 +47,30 @@ func (f *filler) entities() []entity {
 
 // value returns a value that fits the schema, and whether the document has one.
 func (f *filler) value(schema map[string]any, name string, depth int) (any, bool) {
-	if depth > maxSchemaDepth {
+	if f.values++; depth > maxSchemaDepth || f.values > maxValues {
 		return nil, false
 	}
-	kind, nullable := schemaType(schema)
-	if options := stringList(schema["enum"]); len(options) > 0 {
-		return classify(f.document, options)[0].label, true
+	schema, nullable := f.resolve(schema)
+	kind, null := schemaType(schema)
+	nullable = nullable || null
+	if v, fixed := f.choose(schema); fixed {
+		f.values += len(encode(v)) / 16 // a large one that is referred to often counts as many
+		return v, true
 	}
 	var v any
 	var ok bool
 	switch kind {
 	case "object":
+		if nullable && depth > maxOptionalDepth {
+			return nil, false
+		}
 		return f.object(schema, depth), true
 	case "array":
-		return f.list(schema, name), true
+		return f.list(schema, name, depth), true
 	case "number", "integer":
 		var n float64
-		if n, ok = f.number(name); ok && kind == "integer" {
+		n, ok = f.number(name)
+		if n = inRange(schema, n, kind == "integer"); kind == "integer" {
 			v = int64(max(-1e15, min(1e15, n)))
 		} else {
 			v = n
@@ -68,6 +80,10 @@ func (f *filler) value(schema map[string]any, name string, depth int) (any, bool
 		_, ok = f.pairs[fold(name)]
 		v = text == "yes" || text == "true" || text == "1"
 	default:
+		if format, _ := schema["format"].(string); examples[format] != "" {
+			v = examples[format]
+			break
+		}
 		v, ok = f.text(name)
 	}
 	if !ok && nullable {
@@ -80,7 +96,7 @@ func (f *filler) object(schema map[string]any, depth int) map[string]any {
 	out := map[string]any{}
 	properties, _ := schema["properties"].(map[string]any)
 	required := stringList(schema["required"])
-	if len(properties) == 0 && depth == 0 { // any object will do
+	if properties == nil && depth == 0 && schema["additionalProperties"] != false { // any object will do
 		switch f.work {
 		case workExtract:
 			out["entities"] = f.entities()[:min(f.maxItems, len(f.entities()))]
@@ -106,9 +122,10 @@ func (f *filler) object(schema map[string]any, depth int) map[string]any {
 	return out
 }
 
-func (f *filler) list(schema map[string]any, name string) []any {
+func (f *filler) list(schema map[string]any, name string, depth int) []any {
 	out := []any{}
 	items, _ := schema["items"].(map[string]any)
+	items, _ = f.resolve(items)
 	kind, _ := schemaType(items)
 	add := func(v any) {
 		if len(out) < f.maxItems {
@@ -146,6 +163,11 @@ func (f *filler) list(schema map[string]any, name string) []any {
 				add(t)
 			}
 		}
+	}
+	least, _ := schema["minItems"].(float64)
+	for len(out) < min(int(least), maxEntities) {
+		v, _ := f.value(items, name, depth+1)
+		out = append(out, v)
 	}
 	return out
 }

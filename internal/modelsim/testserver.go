@@ -201,5 +201,5 @@ func (c *httpCall) respondWith(marker string, r Reply, e *ending) error {
 		return c.respondEmbeddings(e)
 	}
 	text := cmp.Or(r.Text, "answer to "+marker)
-	return c.answer(answer{text, tokensOf(text), "stop"}, e)
+	return c.answer(answer{text, tokensOf(text), "stop", ""}, e)
 }

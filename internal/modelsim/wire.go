@@ -75,9 +75,12 @@ func (c *completion) usage(tokens int) string {
 }
 
 // stopReason is Anthropic's name of what ended the answer.
-func stopReason(finish string) string {
-	if finish == "length" {
+func (c *completion) stopReason() string {
+	switch {
+	case c.finish == "length":
 		return "max_tokens"
+	case c.tool != "":
+		return "tool_use"
 	}
 	return "end_turn"
 }
@@ -86,8 +89,12 @@ func stopReason(finish string) string {
 func (c *completion) body() []byte {
 	text := quoted(c.text)
 	if c.api == anthropic {
+		block := `{"type":"text","text":` + text + `}`
+		if c.tool != "" {
+			block = `{"type":"tool_use","id":` + c.toolID(0) + `,"name":` + quoted(c.tool) + `,"input":` + c.toolInput() + `}`
+		}
 		return []byte(`{"id":` + quoted("msg_"+c.id) + `,"type":"message","role":"assistant","model":` + quoted(c.model) +
-			`,"content":[{"type":"text","text":` + text + `}],"stop_reason":"` + stopReason(c.finish) + `","stop_sequence":null,"usage":` + c.usage(c.tokens) + `}`)
+			`,"content":[` + block + `],"stop_reason":"` + c.stopReason() + `","stop_sequence":null,"usage":` + c.usage(c.tokens) + `}`)
 	}
 	var b strings.Builder
 	b.WriteString(`{"id":` + quoted("chatcmpl-"+c.id) + `,"object":"chat.completion","created":` + strconv.FormatInt(c.created, 10) +
@@ -100,7 +107,11 @@ func (c *completion) body() []byte {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(`{"index":` + strconv.Itoa(i) + `,` + c.filter(safe) + `"message":{"role":"assistant","content":` + text +
+		content := text
+		if c.tool != "" {
+			content = `null,"tool_calls":[{"id":` + c.toolID(i) + `,"type":"function","function":{"name":` + quoted(c.tool) + `,"arguments":` + text + `}}]`
+		}
+		b.WriteString(`{"index":` + strconv.Itoa(i) + `,` + c.filter(safe) + `"message":{"role":"assistant","content":` + content +
 			`,"refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"` + c.finish + `"}`)
 	}
 	b.WriteString(`],"usage":` + c.usage(c.tokens) + `,"service_tier":"default","system_fingerprint":"fp_sim"}`)
@@ -120,14 +131,14 @@ func (c *completion) chunk(rest string) string {
 }
 
 // deltas is one chunk for each choice.
-func (c *completion) deltas(delta, finish, results string) string {
+func (c *completion) deltas(delta func(choice int) string, finish, results string) string {
 	tail := `,"logprobs":null,"finish_reason":` + finish + `}]`
 	if c.streamUsage {
 		tail += `,"usage":null`
 	}
 	var all string
 	for i := range c.choices {
-		all += c.chunk(`"choices":[{"index":` + strconv.Itoa(i) + `,` + c.filter(results) + `"delta":` + delta + tail)
+		all += c.chunk(`"choices":[{"index":` + strconv.Itoa(i) + `,` + c.filter(results) + `"delta":` + delta(i) + tail)
 	}
 	return all
 }
@@ -137,31 +148,51 @@ func (c *completion) firstEvents() string {
 	if c.api == anthropic {
 		start := `{"type":"message_start","message":{"id":` + quoted("msg_"+c.id) + `,"type":"message","role":"assistant","model":` + quoted(c.model) +
 			`,"content":[],"stop_reason":null,"stop_sequence":null,"usage":` + c.usage(1) + `}}`
+		block := `{"type":"text","text":""}`
+		if c.tool != "" {
+			block = `{"type":"tool_use","id":` + c.toolID(0) + `,"name":` + quoted(c.tool) + `,"input":{}}`
+		}
 		return event("message_start", start) +
-			event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`) +
+			event("content_block_start", `{"type":"content_block_start","index":0,"content_block":`+block+`}`) +
 			event("ping", `{"type":"ping"}`)
 	}
 	first := ""
 	if c.api == azure {
 		first = `data: {"choices":[],"created":0,"id":"","model":"","object":"",` + promptFilter + "}\n\n"
 	}
-	return first + c.deltas(`{"role":"assistant","content":"","refusal":null}`, "null", "{}")
+	return first + c.deltas(func(choice int) string {
+		if c.tool == "" {
+			return `{"role":"assistant","content":"","refusal":null}`
+		}
+		return `{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":` + c.toolID(choice) + `,"type":"function","function":{"name":` + quoted(c.tool) + `,"arguments":""}}],"refusal":null}`
+	}, "null", "{}")
 }
+
+// same is a delta that all choices have.
+func same(delta string) func(int) string { return func(int) string { return delta } }
 
 func (c *completion) textEvents(piece string) string {
 	if c.api == anthropic {
-		return event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":`+quoted(piece)+`}}`)
+		delta := `{"type":"text_delta","text":` + quoted(piece) + `}`
+		if c.tool != "" {
+			delta = `{"type":"input_json_delta","partial_json":` + quoted(piece) + `}`
+		}
+		return event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":`+delta+`}`)
 	}
-	return c.deltas(`{"content":`+quoted(piece)+`}`, "null", safe)
+	delta := `{"content":` + quoted(piece) + `}`
+	if c.tool != "" {
+		delta = `{"tool_calls":[{"index":0,"function":{"arguments":` + quoted(piece) + `}}]}`
+	}
+	return c.deltas(same(delta), "null", safe)
 }
 
 func (c *completion) lastEvents() string {
 	if c.api == anthropic {
 		return event("content_block_stop", `{"type":"content_block_stop","index":0}`) +
-			event("message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"output_tokens":%d}}`, stopReason(c.finish), c.tokens)) +
+			event("message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"output_tokens":%d}}`, c.stopReason(), c.tokens)) +
 			event("message_stop", `{"type":"message_stop"}`)
 	}
-	last := c.deltas(`{}`, `"`+c.finish+`"`, "{}")
+	last := c.deltas(same(`{}`), `"`+c.finish+`"`, "{}")
 	if c.streamUsage {
 		last += c.chunk(`"choices":[],"usage":` + c.usage(c.tokens))
 	}

@@ -67,9 +67,9 @@ func (r request) priority() int {
 }
 
 // How long a call waits until it may be made. Most SDKs give up after ten minutes, and some after
-// five without a byte.
+// five without a byte. Libraries for Java and proxies do so after a minute.
 const (
-	mostPatience = time.Minute
+	mostPatience = 50 * time.Second
 	flexPatience = 4 * time.Minute
 )
 
