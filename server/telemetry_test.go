@@ -181,7 +181,8 @@ func TestMetricsOfManyJobs(t *testing.T) {
 }
 
 // A client's trace leads to the span of the submit. Links lead from there to each attempt and,
-// within it, to the call of the model. A function gets the context of the attempt.
+// within it, to the call of the model. A function gets the context of the attempt. Deliveries to
+// webhooks link to the submit too.
 func TestTraceOfAJob(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(unruly)
@@ -189,12 +190,23 @@ func TestTraceOfAJob(t *testing.T) {
 	handed := make(chan string, 1)
 	function := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { handed <- r.Header.Get("traceparent") }))
 	t.Cleanup(function.Close)
+	notified := make(chan forebay.Event, 30)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var e forebay.Event
+		_ = json.NewDecoder(r.Body).Decode(&e) // an empty event is waited for in vain
+		notified <- e
+	}))
+	t.Cleanup(hook.Close)
 	to := startCollector(t)
 	s := startWatched(t, to, server.Options{
 		Deployments: []server.Deployment{simulatedDeployment(model)}, Queues: quick,
 		Tasks:     map[string]server.TaskOption{"score": {HTTP: &server.HTTPTask{URL: function.URL}}},
 		Telemetry: server.Telemetry{OTLPHeaders: map[string]forebay.Secret{"x-collector-key": "let-me-in"}},
+		Webhooks:  server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}},
 	})
+	if _, err := s.Do(t.Context(), http.MethodPost, "/v1/webhooks", nil, map[string]any{"name": "hook", "url": hook.URL, "event_types": []string{"succeeded"}}, nil); err != nil {
+		t.Fatal(err)
+	}
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	var job, score forebay.Job
 	body := servertest.Chat(modelsim.Marked("broken-1", "say something"))
@@ -212,6 +224,9 @@ func TestTraceOfAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.MustAwait(t, score.ID)
+	for range 3 {
+		<-notified
+	}
 	s.stop()
 
 	sends := to.named("send default")
@@ -261,6 +276,16 @@ func TestTraceOfAJob(t *testing.T) {
 		if got := attribute(calls[1], key); got != want {
 			t.Errorf("%s of the call is %q, want %q", key, got, want)
 		}
+	}
+	linked := map[string]bool{}
+	deliveries := to.named("deliver webhook")
+	for _, span := range deliveries {
+		if len(span.Links) == 1 && len(span.ParentSpanId) == 0 {
+			linked[string(span.Links[0].SpanId)] = true
+		}
+	}
+	if len(deliveries) != 2 || !linked[string(send.SpanId)] || !linked[string(sends[1].SpanId)] {
+		t.Errorf("the deliveries of the two sampled jobs do not link to their submits: %v", deliveries)
 	}
 	for _, line := range strings.Split(s.logs.String(), "\n") {
 		var entry struct{ Msg, TraceID, SpanID string }

@@ -98,10 +98,7 @@ type call struct {
 func (t observer) Starting(ctx context.Context, d *jobs.Delivery) (context.Context, jobs.ObservedCall) {
 	c := &call{t: t.Telemetry, d: d, began: time.Now()}
 	if t.tracer != nil {
-		options := []trace.SpanStartOption{trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(c.began)}
-		if submit := t.remote(d.Traceparent); submit.IsValid() {
-			options = append(options, trace.WithLinks(trace.Link{SpanContext: submit}))
-		}
+		options := append(t.linkTo(d.Traceparent), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(c.began))
 		ctx, c.span = t.tracer.Start(ctx, opProcess+" "+d.Queue.Name, options...)
 		if c.span.IsRecording() {
 			id := d.CorrelationID
@@ -212,6 +209,15 @@ func messaging(operation, queue, id, correlation string) []attribute.KeyValue {
 }
 
 const traceparentHeader = "traceparent"
+
+// linkTo begins a trace with a link to the submit of a job, if that has a trace.
+func (t *Telemetry) linkTo(traceparent string) []trace.SpanStartOption {
+	options := []trace.SpanStartOption{trace.WithNewRoot()}
+	if submit := t.remote(traceparent); submit.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: submit}))
+	}
+	return options
+}
 
 // remote parses a traceparent. The context is invalid if the text is.
 func (t *Telemetry) remote(traceparent string) trace.SpanContext {

@@ -23,12 +23,13 @@ func (t *Telemetry) Webhooks() func(webhook.Endpoint, webhook.Delivery, webhook.
 	return t.delivered
 }
 
-// delivered records a delivery attempt to a webhook. The span contains neither the URL nor the
-// message.
+// delivered records a delivery attempt to a webhook. The span is in its own trace with a link to
+// the submit. It contains neither the URL nor the message.
 func (t *Telemetry) delivered(e webhook.Endpoint, d webhook.Delivery, o webhook.Outcome) {
 	outcome, failure := webhookOutcomes[o.Verb], string(o.Attempt.Failure)
 	if t.tracer != nil {
-		_, span := t.tracer.Start(context.Background(), "deliver webhook", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(o.Attempt.At))
+		options := append(t.linkTo(d.Traceparent), trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(o.Attempt.At))
+		_, span := t.tracer.Start(context.Background(), "deliver webhook", options...)
 		if span.IsRecording() {
 			attrs := []attribute.KeyValue{semconv.HTTPRequestMethodPost, keyTenant.String(e.Tenant), keyWebhook.String(e.Name), keyAttempt.Int(d.Count),
 				keyOutcome.String(outcome), semconv.MessagingMessageID(d.ID)}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -145,8 +146,18 @@ func (s subscription) Receive(ctx context.Context) (Delivery, error) {
 			continue
 		}
 		m := got[0]
-		return Delivery{Message: Message{ID: m.MessageID, Type: m.Subject, ContentType: m.ContentType, Body: m.Body}, Lock: m.Lock, Count: m.Deliveries}, nil
+		message := Message{ID: m.MessageID, Type: m.Subject, ContentType: m.ContentType, Traceparent: traceparentOf(m.Properties), Body: m.Body}
+		return Delivery{Message: message, Lock: m.Lock, Count: m.Deliveries}, nil
 	}
+}
+
+// traceparentOf returns the trace context in the properties of an event, if there is one.
+func traceparentOf(encoded []byte) string {
+	var properties struct {
+		Traceparent string `json:"traceparent"`
+	}
+	_ = json.Unmarshal(encoded, &properties) // encoded by ourselves; empty without properties
+	return properties.Traceparent
 }
 
 // Settle implements Source.

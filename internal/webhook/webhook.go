@@ -103,6 +103,7 @@ type Message struct {
 	ID          string // the same on every try
 	Type        string // of the event, for the record of tries
 	ContentType string // "": application/json
+	Traceparent string // of the job that the event is about, for telemetry alone; "": none
 	Body        []byte
 }
 

@@ -33,12 +33,13 @@ type Event struct {
 type publishedJob struct {
 	tenant                       int64
 	id, correlation, task, queue string
+	traceparent                  string
 	metadata                     map[string]string
 }
 
 // What Publish reads of jobs.
 const (
-	PublishedColumns = "SELECT x.no, j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata"
+	PublishedColumns = "SELECT x.no, j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata, j.traceparent"
 	OfPublishedJobs  = " JOIN jobs j ON j.seq = x.no JOIN queues q ON q.no = j.queue"
 )
 
@@ -58,7 +59,7 @@ func Publish(t *db.Tx, events []Event) error {
 		job := jobs[events[i].Seq]
 		if topic := f.Topics[job.tenant]; topic != "" {
 			published := events[i].of(&job, t.Now)
-			list = append(list, bus.Publication{Topic: topic, Message: func() (bus.MessageContent, error) { return eventMessage(published) }})
+			list = append(list, bus.Publication{Topic: topic, Message: func() (bus.MessageContent, error) { return eventMessage(published, job.traceparent) }})
 		}
 	}
 	return topics.PublishAll(list)
@@ -71,7 +72,7 @@ const maxNumbers = 4096
 func publishedJobs(t *db.Tx, seqs []int64, messages int) (map[int64]publishedJob, error) {
 	jobs := make(map[int64]publishedJob, len(seqs))
 	read := func(r driver.Row) {
-		j := publishedJob{tenant: r.Int(1), id: r.Text(2), correlation: r.Text(3), task: r.Text(4), queue: r.Text(5), metadata: map[string]string{}}
+		j := publishedJob{tenant: r.Int(1), id: r.Text(2), correlation: r.Text(3), task: r.Text(4), queue: r.Text(5), traceparent: r.Text(7), metadata: map[string]string{}}
 		if encoded := r.Blob(6); len(encoded) > 0 {
 			_ = json.Unmarshal(encoded, &j.metadata) // encoded by ourselves
 		}
@@ -122,8 +123,9 @@ type publishedEvent struct {
 }
 
 // eventMessage is the message of an event. Its id is the same however often it is delivered, and
-// has no dot, which separates the parts that a webhook signs.
-func eventMessage(e forebay.Event) (m bus.MessageContent, err error) {
+// has no dot, which separates the parts that a webhook signs. The job's trace context is a property,
+// where OpenTelemetry's binding for AMQP has it.
+func eventMessage(e forebay.Event, traceparent string) (m bus.MessageContent, err error) {
 	m = bus.MessageContent{
 		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
 		ContentType: "application/json", Text: true,
@@ -131,8 +133,12 @@ func eventMessage(e forebay.Event) (m bus.MessageContent, err error) {
 	if m.Body, err = json.Marshal(publishedEvent{e, e.At}); err != nil {
 		return m, err
 	}
-	m.Properties, err = json.Marshal(forebay.Properties{
+	properties := forebay.Properties{
 		"job_id": e.JobID, "task": e.Task, "queue": e.Queue, "status": string(e.Status), "attempt": int64(e.Attempt), "generation": int64(e.Generation),
-	})
+	}
+	if traceparent != "" {
+		properties["traceparent"] = traceparent
+	}
+	m.Properties, err = json.Marshal(properties)
 	return m, err
 }
