@@ -217,7 +217,7 @@ func (o Options) connectors(s *Server, log *slog.Logger) (sources map[string]*az
 		opts := azurebus.SourceOptions{Name: name, Connection: connections[in.Connection], From: in.From, Sessions: in.Sessions, Messages: in.Messages, Logger: log}
 		if s != nil {
 			opts.Maker = &trigger.Maker{Jobs: s.jobs, Logger: s.log, Tenant: in.Tenant, Source: "azure/" + name, Task: in.Task, Queue: in.Queue}
-			opts.Paused, opts.Observe = pausedFor(s, in), s.telemetry.AzureServiceBus()
+			opts.Paused, opts.Observe = pausedFor(s, in), s.telemetry.AzureServiceBus(name, azurebus.Accepted, azurebus.DeadLettered, azurebus.Abandoned)
 		}
 		sources[name] = azurebus.NewSource(opts)
 	}
@@ -225,7 +225,7 @@ func (o Options) connectors(s *Server, log *slog.Logger) (sources map[string]*az
 		opts := azurebus.SinkOptions{Name: name, Connection: connections[out.Connection], Tenant: out.Tenant, To: out.To, Sessions: out.Sessions, Logger: log,
 			From: forebay.SubscriptionPath(forebay.TopicJobEvents, azureSink+name)}
 		if s != nil {
-			opts.Bus, opts.Observe = s.bus, s.telemetry.AzureServiceBus()
+			opts.Bus, opts.Observe = s.bus, s.telemetry.AzureServiceBus(name, azurebus.Sent, azurebus.DeadLettered)
 			if out.Results {
 				opts.Results = s.jobs
 			}

@@ -64,6 +64,14 @@ func (s scrape) labels(name string) []string {
 // sum adds up the series that have these labels, name and value in turn: values, or the counts of
 // histograms.
 func (s scrape) sum(name string, labels ...string) (sum float64) {
+	for _, m := range s.of(name, labels...) {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	return sum
+}
+
+// of returns the series that have these labels, name and value in turn.
+func (s scrape) of(name string, labels ...string) (list []*dto.Metric) {
 	for _, m := range s.families[name].GetMetric() {
 		has := map[string]string{}
 		for _, l := range m.GetLabel() {
@@ -74,8 +82,8 @@ func (s scrape) sum(name string, labels ...string) (sum float64) {
 			fits = fits && has[labels[i]] == labels[i+1]
 		}
 		if fits {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			list = append(list, m)
 		}
 	}
-	return sum
+	return list
 }

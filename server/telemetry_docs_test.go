@@ -52,6 +52,9 @@ func everyMetric(t *testing.T) scrape {
 	}).WithRetry(forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
 	calls := server.NewOrchestrator("calls", once.Call)
 	s := startWatched(t, nil, server.Options{Deployments: []server.Deployment{deployment}, Queues: quick, Functions: []forebay.Task{shy}, Durable: []server.DurableFunction{once, calls},
+		AzureServiceBus: server.AzureServiceBus{ // nothing listens there
+			Connections: map[string]server.AzureConnection{"main": {ConnectionString: "Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=aaaa", Endpoint: "127.0.0.1:1"}},
+			Sources:     map[string]server.AzureSource{"orders": {Connection: "main", Task: "shy"}}},
 		Tenants:  map[string]server.Tenant{"acme": {Budget: server.Budget{DailyUSD: new(50.0), MonthlyTokens: new(int64(5_000_000))}}},
 		Webhooks: server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}})
 	for name, url := range map[string]string{"hook": receiver.URL, "gone": gone.URL} {
@@ -106,6 +109,9 @@ func everyMetric(t *testing.T) scrape {
 			if n := got.sum(name, "forebay_tenant", "acme"); n != limit {
 				return fmt.Errorf("%s is %v", name, n)
 			}
+		}
+		if got.sum("forebay_azure_service_bus_failures_total", "forebay_connector", "orders") == 0 {
+			return errors.New("the connector did not fail")
 		}
 		if got.sum("forebay_admission_waits_total") == 0 {
 			return errors.New("nothing went back without a call")
@@ -179,10 +185,15 @@ func TestDashboardAlertsAndDocsAreOfTheRealMetrics(t *testing.T) {
 		}
 	}
 	shown, alerted := map[string]bool{}, map[string]bool{}
+	fresh := scrapeOf(t, startWatched(t, nil, server.Options{}).Server)
+	if phantoms := fresh.of("forebay_azure_service_bus_messages_total"); len(phantoms) > 0 {
+		t.Errorf("a server without connectors counts their messages: %v", phantoms)
+	}
 	for where, expression := range expressions(t) {
 		asked := shown
 		if strings.HasPrefix(where, "alert") {
 			asked = alerted
+			checkBeginnings(t, where, expression, fresh)
 		}
 		checkExpression(t, where, expression, got, values, asked)
 	}
@@ -240,6 +251,51 @@ func checkExpression(t *testing.T, where, expression string, got scrape, values 
 	for _, label := range grouped {
 		if !slices.Contains(known, label) {
 			t.Errorf("%s groups by %s, which no metric in it has", where, label)
+		}
+	}
+}
+
+// checkBeginnings demands that an alert hears of counters that begin with their first count.
+// An increase does not see that count, and a comparison with 0 holds for no series that is missing.
+func checkBeginnings(t *testing.T, where, expression string, fresh scrape) {
+	t.Helper()
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expression)
+	if err != nil {
+		return // checkExpression reports it
+	}
+	there := func(n *parser.VectorSelector) bool {
+		labels := []string{}
+		for _, m := range n.LabelMatchers {
+			if m.Name != model.MetricNameLabel {
+				labels = append(labels, m.Name, m.Value)
+			}
+		}
+		return len(fresh.of(n.Name, labels...)) > 0
+	}
+	increased, before := map[string]bool{}, map[string]bool{}
+	parser.Inspect(parsed, func(node parser.Node, path []parser.Node) error {
+		n, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		before[n.Name] = before[n.Name] || n.OriginalOffset > 0
+		for _, above := range path {
+			switch above := above.(type) {
+			case *parser.Call:
+				if above.Func.Name == "increase" && !there(n) {
+					increased[n.Name] = true
+				}
+			case *parser.BinaryExpr:
+				if zero, ok := above.RHS.(*parser.NumberLiteral); ok && above.Op == parser.EQLC && zero.Val == 0 && !there(n) {
+					t.Errorf("%s compares %s with 0, which is missing at first", where, n.Name)
+				}
+			}
+		}
+		return nil
+	})
+	for name := range increased {
+		if !before[name] {
+			t.Errorf("%s does not see the first count of %s", where, name)
 		}
 	}
 }

@@ -12,10 +12,14 @@ type (
 	connectorFailureLabels struct{ connector, code string }
 )
 
-// AzureServiceBus returns the observer of connectors to Azure Service Bus.
-func (t *Telemetry) AzureServiceBus() azurebus.Observer {
+// AzureServiceBus returns the observer of a connector to Azure Service Bus whose messages can have
+// these outcomes. Their series exist from the start, so that a first count is an increase.
+func (t *Telemetry) AzureServiceBus(connector string, outcomes ...string) azurebus.Observer {
 	if t == nil || t.metrics == nil {
 		return azurebus.Observer{}
+	}
+	for _, outcome := range outcomes {
+		t.metrics.azureMessages.of(connectorLabels{connector, outcome})
 	}
 	return azurebus.Observer{
 		Messages: func(connector, outcome string, n int) {
@@ -45,9 +49,4 @@ func (m *metrics) ofConnectors(r *recorder) {
 			return []attribute.KeyValue{keyConnector.String(l.connector), semconv.ErrorTypeKey.String(l.code)}
 		},
 	})
-	// They exist from the start, so that a first count is an increase.
-	for _, outcome := range []string{azurebus.Accepted, azurebus.DeadLettered, azurebus.Abandoned, azurebus.Sent} {
-		m.azureMessages.of(connectorLabels{connector: other, outcome: outcome})
-	}
-	m.azureFailures.of(connectorFailureLabels{connector: other, code: other})
 }
