@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -123,30 +121,6 @@ func (d destination) metricExporter(log *slog.Logger) (sdkmetric.Exporter, error
 	}
 	exporter, err := otlpmetrichttp.New(context.Background(), options...)
 	return quietMetrics{exporter, &complaints{log: log, signal: "metrics"}}, err
-}
-
-// complaints logs that a collector does not accept data, at most once a minute. The error is not
-// logged, because it may contain the collector's answer or URL.
-type complaints struct {
-	log    *slog.Logger
-	signal string
-	mu     sync.Mutex
-	last   time.Time
-	failed int
-}
-
-func (c *complaints) about(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	c.failed++
-	if time.Since(c.last) < time.Minute {
-		return
-	}
-	c.log.Warn("the OTLP collector cannot be reached or refuses what it is sent", slog.String("signal", c.signal), slog.Int("failed_exports", c.failed))
-	c.last, c.failed = time.Now(), 0
 }
 
 type quietSpans struct {
