@@ -270,7 +270,7 @@ func sizeOf(messages []bus.Message) (size int64) {
 }
 
 func (r *receiver) send(ctx context.Context, m *bus.Message) error {
-	payload, err := encode(m, r.entity, r.session, content.Options{})
+	payload, err := encode(m, r.entity, r.session, content.Options{LockToken: r.mode == forebay.PeekLock})
 	if err != nil {
 		return errors.Join(errUnsendable, err)
 	}

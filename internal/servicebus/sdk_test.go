@@ -134,3 +134,28 @@ func TestAWaitingReceiverKeepsItsQueue(t *testing.T) {
 		}
 	})
 }
+
+// Some clients renew the lock by the annotation that the service sends beside the delivery tag.
+func TestADeliveryTellsItsLockToken(t *testing.T) {
+	inBubble(t, forebay.DefaultMaxMessageBytes, func(b bubble) {
+		b.queue("orders", forebay.MessageQueueSettings{})
+		sender, err := b.NewSender("orders", nil)
+		b.ok(err)
+		for _, mode := range []azservicebus.ReceiveMode{azservicebus.ReceiveModePeekLock, azservicebus.ReceiveModeReceiveAndDelete} {
+			b.ok(sender.SendMessage(b.Context(), &azservicebus.Message{Body: []byte("small")}, nil))
+			receiver, err := b.NewReceiverForQueue("orders", &azservicebus.ReceiverOptions{ReceiveMode: mode})
+			b.ok(err)
+			got, err := receiver.ReceiveMessages(b.Context(), 1, nil)
+			b.ok(err)
+			token, ok := got[0].RawAMQPMessage.DeliveryAnnotations["x-opt-lock-token"]
+			if ok != (mode == azservicebus.ReceiveModePeekLock) {
+				b.Fatalf("the annotation is %v in mode %d", token, mode)
+			}
+			if ok {
+				b.ok(receiver.RenewMessageLock(b.Context(), got[0], nil)) // by the annotation, if there is one
+				b.ok(receiver.CompleteMessage(b.Context(), got[0], nil))
+			}
+			b.ok(receiver.Close(b.Context()))
+		}
+	})
+}

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Peek       bool // it is peeked at, not delivered
 	DeadLetter bool // it is in a dead-letter subqueue, where deliveries do not count
-	LockToken  bool // a delivery annotation tells its lock token: for a deferred message
+	LockToken  bool // a delivery annotation tells its lock token
 }
 
 // ToAMQP returns the message in format 0, complete: for a transfer, or for an answer of the
