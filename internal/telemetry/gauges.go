@@ -3,9 +3,6 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"sync"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -55,10 +52,10 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 				observe(float64(n), name)
 			}
 		})
-	known := &remembered[forebay.Deployment]{log: t.log, what: "deployments", read: list}
+	known := newReading(t.readings, "deployments", list)
 	each := func(g gauge, read func(d *forebay.Deployment, observe func(float64, ...string))) error {
 		return t.gauge(g, func(observe func(float64, ...string)) {
-			for _, d := range known.get(context.Background()) {
+			for _, d := range known.get() {
 				read(&d, observe)
 			}
 		})
@@ -107,16 +104,16 @@ func (t *Telemetry) Database(space func(context.Context) (space db.Space, sqlite
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	known := &remembered[db.Space]{log: t.log, what: "the database's size", read: func(ctx context.Context) ([]db.Space, error) {
+	known := newReading(t.readings, "the database's size", func(ctx context.Context) ([]db.Space, error) {
 		now, sqlite, err := space(ctx)
 		if err != nil || !sqlite {
 			return nil, err
 		}
 		return []db.Space{now}, nil
-	}}
+	})
 	each := func(name, about string, value func(db.Space) int64) error {
 		return t.gauge(gauge{name: name, unit: "By", description: about}, func(observe func(float64, ...string)) {
-			for _, space := range known.get(context.Background()) {
+			for _, space := range known.get() {
 				observe(float64(value(space)))
 			}
 		})
@@ -140,14 +137,14 @@ func (t *Telemetry) Budgets(list func(context.Context) ([]BudgetUse, error)) err
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	known := &remembered[BudgetUse]{log: t.log, what: "budgets", read: list}
+	known := newReading(t.readings, "budgets", list)
 	each := func(name, unit, about string, ofKeys bool, value func(BudgetUse) float64) error {
 		labels := []attribute.Key{keyTenant, keyPeriod}
 		if ofKeys {
 			labels = append(labels, keyID)
 		}
 		return t.gauge(gauge{name, unit, about, labels}, func(observe func(float64, ...string)) {
-			for _, b := range known.get(context.Background()) {
+			for _, b := range known.get() {
 				switch {
 				case (b.Key != "") != ofKeys || b.Tokens != (unit == "{token}"):
 				case ofKeys:
@@ -179,14 +176,9 @@ func (t *Telemetry) DeploymentChanged(c forebay.DeploymentChange) {
 	t.metrics.changes.of(changeLabels{c.Deployment, c.Type}).add(1)
 }
 
-const (
-	// depthLimit is the largest count of a queue's messages in each lane and priority. Counting
-	// that many takes some 20 ms.
-	depthLimit = 100_000
-	// readAge is how long a reading is reused, so that several scrapers cost no more than one.
-	readAge     = 5 * time.Second
-	readTimeout = 5 * time.Second
-)
+// depthLimit is the largest count of a queue's messages in each lane and priority. Counting that
+// many takes some 20 ms.
+const depthLimit = 100_000
 
 // Queues registers the gauges of queue depths. One query counts all queues at each collection.
 // Without collections nothing is counted.
@@ -208,9 +200,9 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]backl
 			return err
 		}
 	}
-	c := &remembered[backlog.Depth]{log: t.log, what: "queues", read: func(ctx context.Context) ([]backlog.Depth, error) { return count(ctx, depthLimit) }}
-	_, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		for _, d := range c.get(ctx) {
+	c := newReading(t.readings, "queues", func(ctx context.Context) ([]backlog.Depth, error) { return count(ctx, depthLimit) })
+	_, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, d := range c.get() {
 			queue := keyQueue.String(d.Queue)
 			for state, n := range map[string]int64{
 				"ready": d.Ready, "scheduled": d.Scheduled, "locked": d.Locked, "dead_letter": d.DeadLetter, "quarantined": d.Quarantine,
@@ -223,32 +215,4 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]backl
 		return nil
 	}, messages, retrying, oldest)
 	return err
-}
-
-// remembered caches a reading for readAge.
-type remembered[T any] struct {
-	read func(ctx context.Context) ([]T, error)
-	what string
-	log  *slog.Logger
-
-	mu   sync.Mutex
-	at   time.Time
-	list []T
-}
-
-// get reads, or returns the cached reading. It returns nothing if reading fails.
-func (r *remembered[T]) get(ctx context.Context) []T {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.at.IsZero() && time.Since(r.at) < readAge {
-		return r.list
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	list, err := r.read(ctx)
-	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot read gauges", slog.String("of", r.what), slog.Any("error", err))
-	}
-	r.at, r.list = time.Now(), list
-	return list
 }

@@ -3,9 +3,12 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -19,7 +22,7 @@ const maxScrapes = 4
 func (t *Telemetry) Serve(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
-		ErrorLog: scrapeErrors{t.log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: 10 * time.Second,
+		ErrorLog: &scrapeErrors{log: t.log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: 10 * time.Second,
 	}))
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -38,10 +41,21 @@ func (t *Telemetry) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-type scrapeErrors struct{ log *slog.Logger }
+// scrapeErrors logs that a scrape failed, at most once a minute. A scraper that leaves makes an error
+// for each metric.
+type scrapeErrors struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	said time.Time
+}
 
-func (e scrapeErrors) Println(v ...any) {
-	e.log.Warn("metrics cannot be collected", slog.Any("error", v))
+func (e *scrapeErrors) Println(v ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.said.IsZero() || time.Since(e.said) >= time.Minute {
+		e.log.Warn("metrics cannot be collected, or their reader has left", slog.String("error", strings.TrimSpace(fmt.Sprintln(v...))))
+		e.said = time.Now()
+	}
 }
 
 // Requests puts the trace that a request names into its context. Logs use it, and so do jobs that

@@ -82,6 +82,7 @@ type Telemetry struct {
 	tracer    trace.Tracer             // nil: no traces
 	meter     metric.Meter             // nil: no metrics
 	metrics   *metrics                 // nil: no metrics
+	readings  *readings                // of gauges
 	registry  *prometheus.Registry     // nil: nobody scrapes
 	propagate propagation.TraceContext //
 }
@@ -99,7 +100,7 @@ func New(opts Options) (*Telemetry, error) {
 	if !opts.Prometheus && !to.metrics && !to.traces {
 		return nil, nil
 	}
-	t := &Telemetry{log: opts.Logger, capture: opts.CaptureContent}
+	t := &Telemetry{log: opts.Logger, capture: opts.CaptureContent, readings: &readings{log: opts.Logger}}
 	of, err := resource.New(context.Background(),
 		resource.WithAttributes(semconv.ServiceName(system), semconv.ServiceVersion(opts.Version), semconv.ServiceInstanceID(rand.Text())),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())

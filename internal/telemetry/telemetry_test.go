@@ -283,24 +283,24 @@ func TestSpansOfAttempts(t *testing.T) {
 func TestQueuesAreCountedWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := 0
-		c := &remembered[backlog.Depth]{log: slog.New(slog.DiscardHandler), read: func(context.Context) ([]backlog.Depth, error) {
+		c := newReading(&readings{log: slog.New(slog.DiscardHandler)}, "queues", func(context.Context) ([]backlog.Depth, error) {
 			if counts++; counts == 3 {
 				return nil, errors.New("no")
 			}
 			return []backlog.Depth{{Queue: "default", Ready: int64(counts)}}, nil
-		}}
+		})
 		<-time.After(time.Hour)
 		for range 10 {
-			if got := c.get(t.Context()); len(got) != 1 || got[0].Ready != 1 {
+			if got := c.get(); len(got) != 1 || got[0].Ready != 1 {
 				t.Fatalf("%+v", got)
 			}
 		}
 		<-time.After(readAge)
-		if got := c.get(t.Context()); got[0].Ready != 2 || counts != 2 {
+		if got := c.get(); got[0].Ready != 2 || counts != 2 {
 			t.Fatalf("%+v after %d counts", got, counts)
 		}
 		<-time.After(readAge)
-		if got := c.get(t.Context()); got != nil {
+		if got := c.get(); got != nil {
 			t.Fatalf("what cannot be counted is %+v", got)
 		}
 	})
