@@ -134,7 +134,7 @@ var mayImport = map[string][]string{
 	"internal/signin/oidc":             {".", "internal/audit", "internal/seal", "internal/signin"},
 	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/signin", "internal/tenant", "internal/webhook"},
 	"internal/tasks":                   {".", "internal/jsoncheck", "internal/model", "internal/turns"},
-	"internal/telemetry":               {".", "internal/azurebus", "internal/backlog", "internal/db", "internal/jobs", "internal/jobs/events", "internal/model", "internal/orchestrate", "internal/orchestrate/workqueues", "internal/webhook"},
+	"internal/telemetry":               {".", "internal/azurebus", "internal/backlog", "internal/db", "internal/jobs", "internal/jobs/events", "internal/model", "internal/orchestrate", "internal/orchestrate/workqueues", "internal/panics", "internal/webhook"},
 	"internal/tenant":                  {".", "internal/admission", "internal/audit", "internal/db", "internal/db/driver", "internal/limits", "internal/queue"},
 	"internal/toolchain":               {},
 	"internal/toolchain/ensure":        {"internal/pgtest", "internal/toolchain"},

@@ -22,11 +22,17 @@ func TestReadingsThatHang(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
+		over := make(chan struct{})
+		dead := func(context.Context) ([]int, error) { // on a connection that does not notice
+			<-over
+			return []int{1, 2, 3}, nil
+		}
 		var list []*reading[int]
 		for range 5 {
 			list = append(list, newReading(all, "hanging", hang))
 		}
-		list = append(list, newReading(all, "working", func(context.Context) ([]int, error) { return []int{1}, nil }))
+		last := newReading(all, "dead", dead)
+		list = append(list, last, newReading(all, "working", func(context.Context) ([]int, error) { return []int{1}, nil }))
 		collect := func() (found int, took time.Duration) {
 			began := time.Now()
 			for _, r := range list {
@@ -47,6 +53,12 @@ func TestReadingsThatHang(t *testing.T) {
 		collect()
 		if n := strings.Count(log.String(), "cannot read gauges"); n != 2 {
 			t.Errorf("after a minute %d lines:\n%s", n, log.String())
+		}
+		close(over)
+		synctest.Wait()
+		<-time.After(readAge)
+		if found, _ := collect(); found != 4 || len(last.get()) != 3 {
+			t.Errorf("after all %d were found, want 4", found)
 		}
 	})
 }
