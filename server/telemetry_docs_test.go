@@ -256,7 +256,7 @@ func checkExpression(t *testing.T, where, expression string, got scrape, values 
 }
 
 // checkBeginnings demands that an alert hears of counters that begin with their first count.
-// An increase does not see that count, and a comparison with 0 holds for no series that is missing.
+// An increase does not see that count. A comparison with 0 holds for no series that is missing.
 func checkBeginnings(t *testing.T, where, expression string, fresh scrape) {
 	t.Helper()
 	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expression)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// complaints logs that a collector does not accept data, at most once a minute, and that it does so
-// again. The error is not logged, because it may contain the collector's answer or URL.
+// complaints logs that a collector does not accept data, at most once a minute, and that it does
+// so again. The error is not logged, because it may contain the collector's answer or URL.
 type complaints struct {
 	log    *slog.Logger
 	signal string
@@ -64,8 +64,8 @@ const (
 // refusal is how the exporter tells of a status that it does not repeat the export for.
 var refusal = regexp.MustCompile(`failed to send to .*?: ([1-5]\d\d)\b`)
 
-// classify says why an export failed, and the status of the answer if it is known. The exporter has
-// no types for what a collector answered.
+// classify says why an export failed, and the status of the answer if it is known. The exporter
+// has no types for what a collector answered.
 func classify(err error) (failure string, status int) {
 	var resolve *net.DNSError
 	var certificate *tls.CertificateVerificationError

@@ -129,7 +129,8 @@ func (s *source) begin(ctx context.Context, log *slog.Logger) bool {
 	return true
 }
 
-// await keeps what is read, if it comes in time. The time may have passed while another was awaited.
+// await keeps what is read, if it comes in time. The time may have passed while another was
+// awaited.
 func (s *source) await(ctx context.Context) error {
 	var r result
 	select {

@@ -41,8 +41,8 @@ func (t *Telemetry) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// scrapeErrors logs that a scrape failed, at most once a minute. A scraper that leaves makes an error
-// for each metric.
+// scrapeErrors logs that a scrape failed, at most once a minute. A scraper that leaves makes an
+// error for each metric.
 type scrapeErrors struct {
 	log  *slog.Logger
 	mu   sync.Mutex

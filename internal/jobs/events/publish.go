@@ -123,8 +123,8 @@ type publishedEvent struct {
 }
 
 // eventMessage is the message of an event. Its id is the same however often it is delivered, and
-// has no dot, which separates the parts that a webhook signs. The job's trace context is a property,
-// where OpenTelemetry's binding for AMQP has it.
+// has no dot, which separates the parts that a webhook signs. The job's trace context is a
+// property, where OpenTelemetry's binding for AMQP has it.
 func eventMessage(e forebay.Event, traceparent string) (m bus.MessageContent, err error) {
 	m = bus.MessageContent{
 		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),
