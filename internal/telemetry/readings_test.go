@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// While the database hangs, a collection takes as long as one reading may. It has what can be read.
-// The log has one line a minute.
+// While the database hangs, a collection takes as long as one reading may. It has what can be
+// read. The log has one line a minute.
 func TestReadingsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
