@@ -14,6 +14,9 @@ import (
 // that this package cannot import.
 type Stores = stores
 
+// SettlementsOf are those of the store by its own calls.
+func SettlementsOf(s *Store) brokerSettlements { return &storeBroker{Store: s} }
+
 // Broker is what the models are compared with.
 type Broker = broker
 

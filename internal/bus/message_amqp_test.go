@@ -349,7 +349,7 @@ func (b *sdkBroker) Peek(ctx context.Context, p bus.PeekQuery) (messages []bus.M
 	}); err != nil {
 		return nil, 0, false, err
 	}
-	if !bus.Opens(q, deadLetter) {
+	if !bus.Opens(q, deadLetter) || !q.Status.Receives() { // the SDK peeks only with a link
 		messages, next, cut, err = b.store.Bus.Peek(ctx, p)
 		for i := range messages {
 			if m := &messages[i]; m.LockedUntil == nil {
@@ -450,10 +450,13 @@ func (b *sdkBroker) Settle(ctx context.Context, s *bus.Step) error {
 	default:
 		err = r.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &s.Why.Reason, ErrorDescription: &s.Why.Description, PropertiesToModify: changed})
 	}
-	return told(err)
+	if err = told(err); forebay.CodeOf(err) == forebay.CodeEntityDisabled {
+		return bus.SettlementsOf(b.store.Bus).Settle(ctx, s) // the SDK settles only with a link
+	}
+	return err
 }
 
-func (b *sdkBroker) Renew(ctx context.Context, s *bus.Step, _ time.Duration) (time.Time, error) {
+func (b *sdkBroker) Renew(ctx context.Context, s *bus.Step, lock time.Duration) (time.Time, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	r, err := b.peeker(s.Queue, s.DeadLetters)
@@ -461,6 +464,8 @@ func (b *sdkBroker) Renew(ctx context.Context, s *bus.Step, _ time.Duration) (ti
 		return time.Time{}, err
 	}
 	m := &azservicebus.ReceivedMessage{LockToken: content.LockToken(s.Lock)}
-	err = r.RenewMessageLock(ctx, m, nil)
-	return value(m.LockedUntil), told(err)
+	if err = told(r.RenewMessageLock(ctx, m, nil)); forebay.CodeOf(err) == forebay.CodeEntityDisabled {
+		return bus.SettlementsOf(b.store.Bus).Renew(ctx, s, lock) // the SDK renews only with a link
+	}
+	return value(m.LockedUntil), err
 }
