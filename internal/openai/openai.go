@@ -98,8 +98,8 @@ func (a *API) Key(r *http.Request) (string, error) {
 	return api.Bearer(r.Header)
 }
 
-// apiKey returns the header api-key. Where clients of Azure.AI.Inference for .NET share options, each
-// adds its key once more, and HTTP joins them by commas.
+// apiKey returns the header api-key. Where clients of Azure.AI.Inference for .NET share options,
+// each adds its key once more, and HTTP joins them by commas.
 func apiKey(h http.Header) string {
 	said := strings.Join(h.Values("Api-Key"), ",")
 	key, _, _ := strings.Cut(said, ",")

@@ -16,8 +16,8 @@ const (
 	restPause   = time.Second // between two parts
 )
 
-// Incoming is the body of a request. It knows whether it was read to its end. A nil *Incoming is no
-// body.
+// Incoming is the body of a request. It knows whether it was read to its end. A nil *Incoming is
+// no body.
 type Incoming struct {
 	io.ReadCloser
 	left    int64 // -1: not known
@@ -45,8 +45,8 @@ func (b *Incoming) Read(p []byte) (int, error) {
 // Over reports whether nothing is left to read.
 func (b *Incoming) Over() bool { return b == nil || b.over }
 
-// ReadRest sends the answer and reads what is left of the body, within bounds. It does not when the
-// server stops, which the context says.
+// ReadRest sends the answer and reads what is left of the body, within bounds. It does not when
+// the server stops, which the context says.
 func (b *Incoming) ReadRest(draining context.Context, control *http.ResponseController) {
 	if b.Over() || b.streams {
 		return
