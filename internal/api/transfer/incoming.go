@@ -13,7 +13,7 @@ import (
 const (
 	restBytes   = 64 << 20
 	restTimeout = 10 * time.Second
-	restPause   = time.Second // between two parts
+	restPause   = 2 * time.Second // between two parts
 )
 
 // Incoming is the body of a request. It knows whether it was read to its end. A nil *Incoming is
@@ -55,6 +55,7 @@ func (b *Incoming) ReadRest(draining context.Context, control *http.ResponseCont
 	if b.failed || b.waits || b.left > restBytes || control.Flush() != nil {
 		return
 	}
+	defer context.AfterFunc(draining, func() { control.SetReadDeadline(time.Now()) })()
 	buffer := make([]byte, 32<<10)
 	end := time.Now().Add(restTimeout)
 	for read := 0; read < restBytes && draining.Err() == nil && time.Now().Before(end); {
