@@ -1,12 +1,17 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -122,5 +127,37 @@ func TestSkippedLineHoldsNoMemory(t *testing.T) {
 	w.Close()
 	if answer := <-done; answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), string(forebay.CodePayloadTooLarge)) {
 		t.Errorf("answered %d %s", answer.Code, answer.Body)
+	}
+}
+
+// A client that sends everything before it reads still reads why it was refused.
+func TestTooLargeBodyIsReadToItsEnd(t *testing.T) {
+	const size = 32 << 20
+	s := httptest.NewServer(New(Options{Jobs: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20}))
+	t.Cleanup(s.Close)
+	for name, framing := range map[string]string{"announced": "Content-Length: " + strconv.Itoa(size), "chunked": "Transfer-Encoding: chunked"} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n%s\r\n\r\n", framing)
+			body := io.Writer(conn)
+			if name == "chunked" {
+				body = httputil.NewChunkedWriter(conn)
+			}
+			if _, err := body.Write(bytes.Repeat([]byte(" "), size)); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+				t.Errorf("%d %v", resp.StatusCode, resp.Header)
+			}
+		})
 	}
 }

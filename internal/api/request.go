@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -39,7 +38,7 @@ type call struct {
 	codes         []string       // keys in the query of a request below durablePath
 	correlationID string         // of the job concerned, once known
 	gone          bool           // the client has disconnected
-	body          *requestBody
+	body          *transfer.Incoming
 	claim         *memory.Claim // for the answer and what is read for it; nil: none yet
 	waited        bool          // it has waited, so its key may have ended before the answer
 }
@@ -113,7 +112,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.w = &responseWriter{ResponseWriter: w, control: http.NewResponseController(w), call: c, pace: transfer.NewPace(transfer.WriteBytesPerSecond)}
 	c.r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	if r.Body != nil && r.ContentLength != 0 {
-		c.body = &requestBody{ReadCloser: r.Body, left: r.ContentLength}
+		c.body = transfer.NewIncoming(r)
 		c.r.Body = c.body
 	}
 	// The deadline of an earlier request on the same connection may have passed.
@@ -127,6 +126,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		c.w.end()
 		c.claim.Release()
+		c.body.ReadRest(a.draining, c.w.control)
 	}()
 	defer a.logAccess(c, start)
 	defer a.recover(c)
@@ -198,33 +198,11 @@ func checkURL(r *http.Request) error {
 	return nil
 }
 
-// requestBody records whether a body was read to its end.
-type requestBody struct {
-	io.ReadCloser
-	left int64 // -1: not known
-	over bool
-}
-
-func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left > 0 {
-		b.left -= int64(n)
-	}
-	b.over = b.over || errors.Is(err, io.EOF) || b.left == 0
-	return n, err
-}
-
-// unreadTimeout is how long the server reads the rest of a body that it has already answered. So a
-// client that sends everything before it reads can still read the answer.
-const unreadTimeout = time.Second
-
-// endBody makes the connection close soon if part of the body is unread.
+// endBody makes the connection close if part of the body is unread.
 func (c *call) endBody() {
-	if c.body == nil || c.body.over || c.r.ProtoMajor != 1 {
-		return // HTTP/2 resets the stream
+	if !c.body.Over() && c.r.ProtoMajor == 1 { // HTTP/2 resets the stream
+		connections.Of(c.r.Context()).CloseWhenIdle()
 	}
-	c.w.control.SetReadDeadline(time.Now().Add(unreadTimeout))
-	connections.Of(c.r.Context()).CloseWhenIdle()
 }
 
 // responseWriter records the status and sends it with the first part of the body. It sets
@@ -308,7 +286,7 @@ func (w *responseWriter) send() {
 		return
 	}
 	w.sent = true
-	if body := w.call.body; !w.duplex && body != nil && !body.over && w.call.r.ProtoMajor == 1 {
+	if !w.duplex && !w.call.body.Over() && w.call.r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 		w.control.EnableFullDuplex()
 		w.call.endBody()

@@ -97,10 +97,23 @@ func (a *API) Key(r *http.Request) (string, error) {
 	if ofAnthropic(r) {
 		return messagesKey(r)
 	}
-	if key := r.Header.Get("Api-Key"); key != "" {
+	if key := apiKey(r.Header); key != "" {
 		return key, nil
 	}
 	return api.Bearer(r.Header)
+}
+
+// apiKey returns the header api-key. Where clients of Azure.AI.Inference for .NET share options,
+// each adds its key once more, and HTTP joins them by commas.
+func apiKey(h http.Header) string {
+	said := strings.Join(h.Values("Api-Key"), ",")
+	key, _, _ := strings.Cut(said, ",")
+	for again := range strings.SplitSeq(said, ",") {
+		if strings.TrimSpace(again) != strings.TrimSpace(key) {
+			return said
+		}
+	}
+	return strings.TrimSpace(key)
 }
 
 // endpoints are the synchronous endpoints, relative to the root. What of them works depends on the

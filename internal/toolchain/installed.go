@@ -72,6 +72,11 @@ func installed(t testing.TB, source string, from fs.FS, list string, files []str
 // PythonPackages installs the packages of PyPI that a folder names, and returns where they are.
 func PythonPackages(t testing.TB, source string) string {
 	t.Helper()
+	return pythonPackages(t, filepath.Base(source), os.DirFS(source))
+}
+
+func pythonPackages(t testing.TB, source string, from fs.FS) string {
+	t.Helper()
 	Need(t, Python())
 	pip, err := Pip(t.Context())
 	if err != nil {
@@ -79,5 +84,5 @@ func PythonPackages(t testing.TB, source string) string {
 	}
 	args := slices.Concat(pip[1:], []string{"install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages",
 		"--requirement", "requirements.txt"})
-	return filepath.Join(Installed(t, source, "requirements.txt", []string{"requirements.txt"}, pip[0], args...), "packages")
+	return filepath.Join(installed(t, source, from, "requirements.txt", []string{"requirements.txt"}, pip[0], args...), "packages")
 }

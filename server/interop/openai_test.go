@@ -21,6 +21,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
@@ -217,6 +218,16 @@ func TestOpenAISDKForGo(t *testing.T) {
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	base, key := startOpenAI(t, startMock(t, modules), nil)
 	checks(t, exec.CommandContext(t.Context(), goProgram(t, "checks")), base, key)
+}
+
+// OpenAI's and Azure's own SDKs for .NET need nothing but another address.
+func TestOpenAISDKsForDotNet(t *testing.T) {
+	raced.Skip(t, raced.Processes)
+	t.Parallel()
+	program := toolchain.DotNet(t, filepath.Join("testdata", "openaidotnet"))
+	base, key := startOpenAI(t, startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai"))), nil)
+	program.Env = append(program.Env, "SERVER_URL="+base)
+	checks(t, program, base, key)
 }
 
 // What a provider gets wrong, its clients do not see: calls are made again until one is answered.

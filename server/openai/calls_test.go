@@ -314,6 +314,22 @@ func TestOpenAIBadRequests(t *testing.T) {
 	}
 }
 
+// A key in api-key counts once, however often it is said. Two different ones are none.
+func TestOpenAIKeyInAzuresHeader(t *testing.T) {
+	t.Parallel()
+	database := "sqlite:" + dbtest.SQLite(t)
+	key := servertest.Key(t, database, "acme", forebay.ScopeSubmit)
+	s := startForwarding(t, servertest.StartUpstream(t, servertest.AnswerPlainly), func(o *server.Options) { o.Database = database })
+	for header, status := range map[string]int{
+		key: http.StatusOK, key + ", " + key: http.StatusOK, key + ", " + key + "," + key: http.StatusOK,
+		key + ", " + key + "x": http.StatusUnauthorized, key + ",": http.StatusUnauthorized, "": http.StatusUnauthorized,
+	} {
+		if resp, answer := servertest.Post(t, s, "/v1/chat/completions", hello, "Api-Key", header); resp.StatusCode != status {
+			t.Errorf("%d instead of %d: %s", resp.StatusCode, status, answer)
+		}
+	}
+}
+
 // Where processes share a database, each answers the clients that it has.
 func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 	t.Parallel()

@@ -1,11 +1,7 @@
 package servicebus_test
 
 import (
-	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -55,16 +51,11 @@ type dotnetRun struct {
 	scenarios            []dotnetScenario
 }
 
-// The SDK for .NET does what it does with Service Bus. A program of Microsoft's brings the SDK and
-// the runtime, for Linux on x86-64 only.
+// The SDK for .NET does what it does with Service Bus.
 func TestServiceBusDotNet(t *testing.T) {
 	raced.Skip(t, raced.Processes)
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skipf("the SDK for .NET is not to be had for %s on %s", runtime.GOOS, runtime.GOARCH)
-	}
 	t.Parallel()
-	folder := filepath.Join("testdata", "servicebus", "dotnet")
-	modules, packages := toolchain.NodeModules(t, folder), toolchain.PythonPackages(t, folder)
+	program := toolchain.DotNet(t, filepath.Join("testdata", "servicebus", "dotnet"))
 	var runs []dotnetRun
 	for _, database := range []string{"sqlite", "postgresql"} {
 		b := startServiceBus(t, on(newDatabase(t, database)))
@@ -79,18 +70,14 @@ func TestServiceBusDotNet(t *testing.T) {
 		dotnetRun{"websocket", connection, "wss://" + port, someDotNet("settle", "processor", "transaction")})
 
 	// One process does all, for to start one takes seconds.
-	args := []string{filepath.Join(folder, "run.py"), modules}
 	for _, r := range runs {
 		var names []string
 		for _, s := range r.scenarios {
 			names = append(names, s.name)
 		}
-		args = append(args, r.connection, r.at, strings.Join(names, ","))
+		program.Args = append(program.Args, r.connection, r.at, strings.Join(names, ","))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	program := exec.CommandContext(ctx, "python3", args...)
-	program.Env, program.Stderr = append(os.Environ(), "PYTHONPATH="+packages, "SSL_CERT_FILE="+certificate), t.Output()
+	program.Env, program.Stderr = append(program.Env, "SSL_CERT_FILE="+certificate), t.Output()
 	out, err := program.Output()
 	if err != nil {
 		t.Errorf("the program has failed: %v", err)

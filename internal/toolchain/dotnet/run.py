@@ -1,5 +1,5 @@
-# Compiles the C# beside this file and runs it: run.py FOLDER ARGUMENT...
-# FOLDER has the packages of package-lock.json. One is a program of Microsoft's with the SDK and
+# Compiles the C# of a folder and runs it: run.py PACKAGES FOLDER ARGUMENT...
+# PACKAGES has those of package-lock.json. One is a program of Microsoft's with the SDK and
 # the runtime of .NET beside it, the other has the compiler, Roslyn.
 import json
 import os
@@ -11,7 +11,7 @@ import tempfile
 from clr_loader import get_coreclr
 from pythonnet import set_runtime
 
-folder, arguments = pathlib.Path(sys.argv[1]), sys.argv[2:]
+folder, sources, arguments = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
 shipped = folder / "node_modules/@azure/mcp-linux-x64/dist"
 compiler = folder / "node_modules/@autorest/csharp"
 runtime = json.loads((shipped / "azmcp.runtimeconfig.json").read_text())["runtimeOptions"]
@@ -64,14 +64,14 @@ from System import Array, String  # noqa: E402
 from System.IO import MemoryStream  # noqa: E402
 from System.Reflection import Assembly  # noqa: E402
 
-sdk = ("Azure.Messaging.ServiceBus", "Azure.Core", "Azure.Core.Amqp", "System.ClientModel", "System.Memory.Data")
+sdk = ("Azure.Messaging.ServiceBus", "Azure.Core", "Azure.Core.Amqp", "System.ClientModel", "System.Memory.Data",
+       "OpenAI", "Azure.AI.OpenAI", "Azure.AI.Inference")
 # The runtime has its own, newer than the package's.
 references = [*shared.glob("System.*.dll"), shared / "netstandard.dll", shared / "mscorlib.dll",
               *(shipped / f"{name}.dll" for name in sdk if not (shared / f"{name}.dll").exists())]
-sources = sorted(pathlib.Path(__file__).parent.glob("*.cs"))
 compilation = CSharpCompilation.Create(
     "program",
-    Array[SyntaxTree]([CSharpSyntaxTree.ParseText(source.read_text(), path=source.name) for source in sources]),
+    Array[SyntaxTree]([CSharpSyntaxTree.ParseText(source.read_text(), path=source.name) for source in sorted(sources.glob("*.cs"))]),
     Array[MetadataReference]([MetadataReference.CreateFromFile(str(reference)) for reference in references]),
     CSharpCompilationOptions(OutputKind.ConsoleApplication))
 program = MemoryStream()
