@@ -57,24 +57,12 @@ func (t claimTx) backfill(l *scan, claims []*claim) error {
 	return nil
 }
 
-// lastAsked is the last job of a flow that goes or is held. A search from before it would find jobs
-// again that go already.
-func (l *scan) lastAsked(no int64, held []candidate) *candidate {
-	last := &held[0]
-	for _, list := range [][]candidate{held, l.going} {
-		for i := range list {
-			if c := &list[i]; c.flow == no && byFlow(*c, *last) > 0 {
-				last = c
-			}
-		}
-	}
-	return last
-}
-
 // backfillScan scans the next piece of a flow. The scan's found jobs are those of the piece that
 // may go.
 func (t claimTx) backfillScan(l *scan, no int64, w *flows.Backfill, held []candidate, claims []*claim, slots int) error {
-	last := l.lastAsked(no, held)
+	// From before a job that goes already, the search would find that one again.
+	going := slices.DeleteFunc(slices.Clone(l.going), func(m candidate) bool { return m.flow != no })
+	last := slices.MaxFunc(append(going, held...), byFlow)
 	if from := last.ScheduledAt.UnixMilli(); !w.More || w.Visible < from || w.Visible == from && w.Seq < last.Seq {
 		w.Visible, w.Seq = from, last.Seq
 	}
