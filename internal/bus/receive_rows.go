@@ -122,17 +122,17 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 			rest = rest[1:] // its caller has gone
 			continue
 		}
+		t.Deliveries.served = append(t.Deliveries.served, c) // before anything can fail or panic
 		if err := w.serveMessages(t, c); err != nil {
-			c.unserve()
 			return err
 		}
 		if c.empty() {
 			cut = c.cut
+			t.Deliveries.served = slices.DeleteFunc(t.Deliveries.served, func(other *Receiver) bool { return other == c })
 			c.unserve()
 			break
 		}
 		rest = rest[1:]
-		t.Deliveries.served = append(t.Deliveries.served, c)
 		t.Served++
 	}
 	if len(rest) < len(waiting) {

@@ -374,9 +374,17 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 // invalidate drops what a failed transaction may have made of the participants' memory. All is
 // read again after a pause, so a failing disk is not tried in a tight loop. Once it works again,
 // settlements come before claims, which would take their expired locks.
+//
+// A failure within a pause does not prolong it. Otherwise operations that fail one after the other
+// would keep all who wait from being served.
 func (w *Writer) invalidate(t *Tx, now int64, pause time.Duration) {
+	until := now + pause.Milliseconds()
+	if now < w.rests {
+		until = min(until, w.rests)
+	}
+	w.rests = until
 	for _, p := range w.parts {
-		p.Invalidate(t, now+pause.Milliseconds())
+		p.Invalidate(t, until)
 	}
 }
 

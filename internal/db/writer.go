@@ -27,6 +27,7 @@ type Writer struct {
 	Serving  bool  // this process delivers: it does what is due without anybody asking
 	latest   int64 // the time of the latest transaction
 	polled   int64 // when poll last did something
+	rests    int64 // until when participants make nothing due, since a transaction failed: see invalidate
 	Polling  time.Duration
 	publish  func(*Notification) // to other processes; nil: there are none
 	mail     mailbox             // from the writer that stores new rows

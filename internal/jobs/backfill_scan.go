@@ -60,7 +60,9 @@ func (t claimTx) backfill(l *scan, claims []*claim) error {
 // backfillScan scans the next piece of a flow. The scan's found jobs are those of the piece that
 // may go.
 func (t claimTx) backfillScan(l *scan, no int64, w *flows.Backfill, held []candidate, claims []*claim, slots int) error {
-	last := &held[len(held)-1]
+	// From before a job that goes already, the search would find that one again.
+	going := slices.DeleteFunc(slices.Clone(l.going), func(m candidate) bool { return m.flow != no })
+	last := slices.MaxFunc(append(going, held...), byFlow)
 	if from := last.ScheduledAt.UnixMilli(); !w.More || w.Visible < from || w.Visible == from && w.Seq < last.Seq {
 		w.Visible, w.Seq = from, last.Seq
 	}

@@ -126,16 +126,16 @@ func (w *participant) serveClaims(t claimTx) error {
 				rest = rest[1:] // its caller has gone
 				continue
 			}
+			t.served = append(t.served, c) // before anything can fail or panic
 			if err := w.serveFrom(t, found, c); err != nil {
-				c.unserve()
 				return err
 			}
 			if len(c.deliveries) == 0 {
+				t.served = t.served[:len(t.served)-1]
 				c.unserve()
 				break
 			}
 			rest = rest[1:]
-			t.served = append(t.served, c)
 			t.Served++
 		}
 		if stored || found.retryAt > 0 {
