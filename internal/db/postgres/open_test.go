@@ -85,7 +85,10 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 		change func(*url.URL, url.Values)
 		want   string
 	}{
-		{func(u *url.URL, _ url.Values) { u.Host = "127.0.0.1:1" }, "cannot be reached"},
+		{func(u *url.URL, _ url.Values) { u.Host = "127.0.0.1:1" }, "nothing listens at that host and port"},
+		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "yes") }, "has a value that PostgreSQL does not know"},
+		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "verify-full"); q.Set("sslrootcert", "/nowhere.pem") }, "cannot be read: /nowhere.pem"},
+		{func(_ *url.URL, q url.Values) { q.Set("entra_id", "yes") }, "entra_id must be true or false"},
 		{func(u *url.URL, _ url.Values) { u.User = url.UserPassword("nobody", "wrong") }, "refuses this user"},
 		{func(u *url.URL, _ url.Values) { u.Path = "/nowhere" }, "has no database of that name"},
 		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "require") }, "has no TLS"},
@@ -121,4 +124,15 @@ func TestServerProcessThatChanges(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	mustDo(t, c.Rollback())
+}
+
+// A database that takes no writes for a while is not one that cannot be reached.
+func TestDatabaseThatIsReadOnly(t *testing.T) {
+	t.Parallel()
+	c := openPostgresConn(t)
+	mustDo(t, c.ExecSimple("SET default_transaction_read_only = on"))
+	err := c.TranslateError(c.ExecSimple("CREATE TABLE a (b int)"))
+	if forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("%v", err)
+	}
 }

@@ -6,15 +6,10 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func openPostgresConn(t *testing.T) *Conn {
-	config, err := pgconn.ParseConfig(pgtest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Connect(t.Context(), config)
+	c, err := ConnectURL(t.Context(), pgtest.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}
