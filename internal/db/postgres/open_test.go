@@ -90,6 +90,7 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "verify-full"); q.Set("sslrootcert", "/nowhere.pem") }, "cannot be read: /nowhere.pem"},
 		{func(_ *url.URL, q url.Values) { q.Set("entra_id", "yes") }, "entra_id must be true or false"},
 		{func(u *url.URL, _ url.Values) { u.User = url.UserPassword("nobody", "wrong") }, "refuses this user"},
+		{func(u *url.URL, _ url.Values) { u.User = url.User(u.User.Username()) }, "wants a password, and there is none"},
 		{func(u *url.URL, _ url.Values) { u.Path = "/nowhere" }, "has no database of that name"},
 		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "require") }, "has no TLS"},
 		{func(_ *url.URL, q url.Values) { q.Set("serach_path", "forebay") }, "does not know a parameter of the URL"},

@@ -24,9 +24,13 @@ func whyUnreachable(err error) string {
 	var otherName x509.HostnameError
 	var untrusted *tls.CertificateVerificationError
 	var noHost *net.DNSError
+	var dialed *pgconn.ConnectError
+	errors.As(err, &dialed)
 	switch {
 	case errors.As(err, &known):
 		return known.Message
+	case errors.As(err, &refused) && refused.Code == wrongPassword && dialed != nil && dialed.Config.Password == "":
+		return "the database server wants a password, and there is none: give PGPASSWORD, or a file as PGPASSFILE or ~/.pgpass"
 	case errors.As(err, &refused):
 		return refusal(refused.Code)
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
@@ -47,10 +51,12 @@ func whyUnreachable(err error) string {
 	return "the database server cannot be reached"
 }
 
+const wrongPassword = "28P01"
+
 // refusal says what a server's code means when it takes no connection.
 func refusal(code string) string {
 	switch code {
-	case "28P01":
+	case wrongPassword:
 		return "the database server refuses this user or password"
 	case "28000":
 		return "the database server refuses this user: there is none of that name, or pg_hba.conf lets it in another way, such as by TLS"
