@@ -112,7 +112,7 @@ func (c *Conn) PrepareDatabase(ctx context.Context, existing bool) error {
 	if version < schema.Latest() {
 		return c.migrate(ctx)
 	}
-	return c.checkRights()
+	return checkRights(c)
 }
 
 // checkServer refuses a server under whose settings an acknowledged write could be lost.

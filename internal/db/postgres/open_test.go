@@ -127,13 +127,22 @@ func TestServerProcessThatChanges(t *testing.T) {
 	mustDo(t, c.Rollback())
 }
 
-// A database that takes no writes for a while is not one that cannot be reached.
+// A database that takes no writes for a while is not one that cannot be reached, be it noticed by
+// a write or by a new connection.
 func TestDatabaseThatIsReadOnly(t *testing.T) {
 	t.Parallel()
 	c := openPostgresConn(t)
+	mustDo(t, c.Present(SharedPresence))
 	mustDo(t, c.ExecSimple("SET default_transaction_read_only = on"))
-	err := c.TranslateError(c.ExecSimple("CREATE TABLE a (b int)"))
-	if forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
-		t.Errorf("%v", err)
+	refused := func(err error) {
+		t.Helper()
+		if err = c.TranslateError(err); forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes right now") {
+			t.Errorf("%v", err)
+		}
 	}
+	refused(c.ExecSimple("CREATE TABLE a (b int)"))
+	c.Target.RuntimeParams["default_transaction_read_only"] = "on"
+	c.Close()
+	_, err := c.Begin(driver.BeginOptions{})
+	refused(err)
 }

@@ -27,7 +27,7 @@ SELECT CAST(s.relname AS text) FROM pg_class s WHERE s.relkind = 'S'
 LIMIT 1`
 
 // checkRights refuses a user that may not work on the tables.
-func (c *Conn) checkRights() error {
+func checkRights(c *Conn) error {
 	tables := "to_regclass('" + strings.Join(schema.Tables(), "'), to_regclass('") + "')"
 	lacking := ""
 	if _, err := (driver.Conn{Driver: c}).Prep(fmt.Sprintf(sqlLacking, tables)).One(func(r driver.Row) { lacking = r.Text(0) }); err != nil {
@@ -55,7 +55,7 @@ func refusedTable(err error, table string) error {
 
 // checkSchema refuses a schema that is there and that the user may not use. It looks as if it were
 // empty.
-func (c *Conn) checkSchema() error {
+func checkSchema(c *Conn) error {
 	path := c.Target.RuntimeParams["search_path"]
 	closed, err := driver.Conn{Driver: c}.Prep("SELECT 1 FROM pg_namespace WHERE nspname = ? AND NOT has_schema_privilege(oid, 'USAGE')").
 		Text(path).One(func(driver.Row) {})

@@ -20,7 +20,7 @@ func (c *Conn) version() (version int64, err error) {
 		return 0, err
 	}
 	if !found {
-		return 0, c.checkSchema()
+		return 0, checkSchema(c)
 	}
 	_, err = (driver.Conn{Driver: c}).Prep("SELECT version FROM schema_version").One(func(r driver.Row) { version = r.Int(0) })
 	return version, refusedTable(err, "schema_version")
@@ -63,7 +63,7 @@ func (c *Conn) WithoutTimeout(ctx context.Context, f func() error) error {
 func (c *Conn) applyMigrations() error {
 	path := c.Target.RuntimeParams["search_path"]
 	if path == postgresSchema {
-		if err := c.createSchema(); err != nil {
+		if err := createSchema(c); err != nil {
 			return err
 		}
 	}
@@ -83,7 +83,7 @@ func (c *Conn) applyMigrations() error {
 
 // createSchema makes the schema unless it is there. Whoever may not make any may own that one, but
 // may not even say IF NOT EXISTS.
-func (c *Conn) createSchema() error {
+func createSchema(c *Conn) error {
 	found, err := driver.Conn{Driver: c}.Prep("SELECT 1 FROM pg_namespace WHERE nspname = ?").Text(postgresSchema).One(func(driver.Row) {})
 	if err != nil || found {
 		return err
