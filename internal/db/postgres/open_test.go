@@ -113,6 +113,30 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 	}
 }
 
+// A migration that loses its connection says so in words, and has changed nothing.
+func TestMigrationThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	address := pgtest.Database(t)
+	admin, err := pgconn.Connect(t.Context(), address)
+	mustDo(t, err)
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	_, err = admin.Exec(t.Context(), `CREATE FUNCTION cut() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); END';
+		CREATE EVENT TRIGGER cut ON ddl_command_start WHEN TAG IN ('CREATE SEQUENCE') EXECUTE FUNCTION cut()`).ReadAll()
+	mustDo(t, err)
+	c, err := ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	defer func() { c.Close() }()
+	err = UnusableOnServer(c.PrepareDatabase(t.Context(), false))
+	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "starting or stopping") {
+		t.Errorf("%v", err)
+	}
+	c, err = ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	if version, err := c.version(); version != 0 || err != nil {
+		t.Errorf("the schema is %d: %v", version, err)
+	}
+}
+
 // A connection that turns out to lead to another process of the server writes nothing.
 func TestServerProcessThatChanges(t *testing.T) {
 	t.Parallel()

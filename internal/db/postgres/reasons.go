@@ -47,6 +47,8 @@ func whyUnreachable(err error) string {
 		return "the database server cannot be reached: nothing listens at that host and port"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "the database server cannot be reached: it does not answer, or a firewall is in the way"
+	case dialed == nil:
+		return "the connection to the database server was lost"
 	}
 	return "the database server cannot be reached"
 }
@@ -70,7 +72,7 @@ func refusal(code string) string {
 		return "the database server has no connection left for this user or database"
 	case "55000":
 		return "the database takes no connections"
-	case "57P03":
+	case "57P01", "57P02", "57P03":
 		return "the database server is starting or stopping"
 	}
 	return "the database server refuses the connection (" + code + ")"
