@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -9,10 +10,13 @@ import (
 )
 
 func openPostgresConn(t *testing.T) *Conn {
-	c, err := ConnectURL(t.Context(), pgtest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	address, err := url.Parse(pgtest.Database(t))
+	mustDo(t, err)
+	query := address.Query()
+	query.Set("search_path", "public") // which there is
+	address.RawQuery = query.Encode()
+	c, err := ConnectURL(t.Context(), address.String())
+	mustDo(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
