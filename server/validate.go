@@ -266,7 +266,7 @@ func databaseOf(database string) (db.Options, error) {
 	switch {
 	case ok && (scheme == "postgres" || scheme == "postgresql"):
 		if _, err := url.Parse(database); err != nil || !strings.HasPrefix(path, "//") {
-			return db.Options{}, forebay.Invalid("database", "is not a URL: postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+			return db.Options{}, forebay.Invalid("database", "is not a URL: postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the password as %%XX")
 		}
 		return db.Options{URL: database}, nil
 	case !ok || scheme != "sqlite":

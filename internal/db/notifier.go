@@ -21,7 +21,7 @@ import (
 // connections of its own, so that no transaction waits for it. NOTIFY takes a lock that all
 // commits of a server share.
 type notifier struct {
-	config   *pgconn.Config
+	target   *postgres.Target
 	channel  string
 	received func(*Notification)
 	signals  signals
@@ -34,11 +34,11 @@ type notifier struct {
 	own     map[uint32]bool // process ids of our connections, whose notifications are our own
 }
 
-func newNotifier(config *pgconn.Config) *notifier {
-	path := config.RuntimeParams["search_path"]
-	e := &notifier{config: config.Copy(), channel: channelOf("forebay_", path),
+func newNotifier(target *postgres.Target) *notifier {
+	path := target.RuntimeParams["search_path"]
+	e := &notifier{target: target.Copy(), channel: channelOf("forebay_", path),
 		signals: signals{channel: channelOf("forebay_signals_", path), waiting: make(chan string, maxSignals)}, kick: make(chan struct{}, 1), own: map[uint32]bool{}}
-	e.config.OnNotification = e.notified
+	e.target.OnNotification = e.notified
 	return e
 }
 
@@ -92,7 +92,7 @@ const reconnectPause = 500 * time.Millisecond
 // always runs f with a connection, again and again.
 func (e *notifier) always(ctx context.Context, f func(context.Context, *pgconn.PgConn) error) {
 	for ctx.Err() == nil {
-		if pg, err := postgres.Dial(ctx, e.config); err == nil {
+		if pg, err := postgres.Dial(ctx, e.target); err == nil {
 			e.mu.Lock()
 			e.own[pg.PID()] = true
 			e.mu.Unlock()

@@ -31,17 +31,17 @@ func openPostgres(ctx context.Context, opts Options, domains []Domain) (*DB, err
 		c.Close()
 		return nil, postgres.UnusableOnServer(err)
 	}
-	config := c.Config
-	s := &DB{release: func() {}, connect: postgres.NewReader(config), connectSearch: postgres.NewReader(postgres.SearchConfig(config)), serverKind: opts.ServerKind}
-	s.takePlace = func(ctx context.Context) (int, func(), error) { return postgres.TakePlace(ctx, config) }
-	e := newNotifier(config)
+	target := c.Target
+	s := &DB{release: func() {}, connect: postgres.NewReader(target), connectSearch: postgres.NewReader(target.ForSearches()), serverKind: opts.ServerKind}
+	s.takePlace = func(ctx context.Context) (int, func(), error) { return postgres.TakePlace(ctx, target) }
+	e := newNotifier(target)
 	s.signals = &e.signals
 	if err := s.begin(driver.Conn{Driver: c}, opts, domains, e.publish); err != nil {
 		return nil, err
 	}
 	e.start(s.Notified)
 	s.release = e.close
-	beside, err := postgres.Connect(ctx, config)
+	beside, err := postgres.Connect(ctx, target)
 	if err == nil {
 		err = beside.Present(postgres.SharedPresence)
 	}

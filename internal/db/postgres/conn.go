@@ -17,7 +17,7 @@ type Conn struct {
 	wire
 	prefetcher
 	strands
-	Config     *pgconn.Config
+	Target     *Target
 	statements map[string]*statement // by their text
 	pending    pending               // statements of the transaction that are not sent yet
 	result     answer                // of the last statement
@@ -39,17 +39,13 @@ const (
 	maxReconnectWait = 2 * time.Second
 )
 
-// sqlSettings are those that not every version has: a cache of rows that are looked up once
-// each is waste.
-const sqlSettings = "SELECT set_config('enable_memoize', 'off', false) WHERE current_setting('enable_memoize', true) IS NOT NULL;"
-
 const (
 	SQLNow = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 )
 
 // Connect connects to a server.
-func Connect(ctx context.Context, config *pgconn.Config) (*Conn, error) {
-	c := &Conn{Config: config}
+func Connect(ctx context.Context, target *Target) (*Conn, error) {
+	c := &Conn{Target: target}
 	c.allowed = postgresPatience
 	return c, c.connect(ctx)
 }
@@ -60,13 +56,13 @@ func (c *Conn) connect(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, PostgresDial)
 	defer cancel()
-	config := c.Config.Copy()
-	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+	target := c.Target.Copy()
+	target.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.SeverityUnlocalized == "WARNING" {
 			c.warning = n.Code + " " + n.Message
 		}
 	}
-	pg, err := Dial(ctx, config)
+	pg, err := Dial(ctx, target)
 	if err != nil {
 		c.backoff = min(max(2*c.backoff, 50*time.Millisecond), maxReconnectWait)
 		c.retry = time.Now().Add(c.backoff)
@@ -81,9 +77,6 @@ func (c *Conn) connect(ctx context.Context) error {
 		}
 	}
 	if err := c.Announce(); err != nil {
-		return err
-	}
-	if _, err := c.millis(applySettings(c.Config.RuntimeParams) + sqlSettings + SQLNow); err != nil {
 		return err
 	}
 	if c.backend, err = c.millis(sqlBackend); err != nil {

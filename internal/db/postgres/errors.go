@@ -36,6 +36,7 @@ func (c *Conn) TranslateError(err error) error {
 	}
 	var refused *pgconn.PgError
 	var network net.Error
+	var dialed *pgconn.ConnectError
 	unavailable := func() error {
 		return forebay.Errorf(forebay.CodeUnavailable, "the database cannot be reached right now; try again").Caused(err)
 	}
@@ -47,8 +48,16 @@ func (c *Conn) TranslateError(err error) error {
 		return forebay.Errorf(forebay.CodeUnavailable, "%s", pooled).Caused(err)
 	case errors.Is(err, ErrRolledBack):
 		return forebay.Errorf(forebay.CodeUnavailable, "the database undid the change; try again").Caused(err)
+	case errors.Is(err, pgconn.ErrReadOnlyConnection), errors.As(err, &refused) && refused.Code == readOnly:
+		return forebay.Errorf(forebay.CodeUnavailable,
+			"the database takes no writes right now: it is a standby, or its disk is nearly full; try again").Caused(err)
+	case errors.As(err, &dialed):
+		return forebay.Errorf(forebay.CodeUnavailable, "%s; try again", whyUnreachable(err)).Caused(err)
 	case errors.As(err, &refused) && refused.Code == NoSpace:
 		return forebay.Errorf(forebay.CodeStorageFull, "the database's disk is full; nothing was stored").Caused(err)
+	case errors.As(err, &refused) && refused.Code == lacksRights:
+		return forebay.Errorf(forebay.CodeUnavailable,
+			"the database user's rights do not suffice; forebay doctor says which to grant").Caused(err)
 	case errors.As(err, &refused):
 		switch refused.Code[:2] {
 		case "08", "53", "57", "58", "25", "40", "55", "28", "3D", "XX":
@@ -62,3 +71,7 @@ func (c *Conn) TranslateError(err error) error {
 
 // NoSpace is PostgreSQL's code for a disk that is full, or a file system of shared memory.
 const NoSpace = "53100"
+
+// readOnly is that of a write where default_transaction_read_only is on. Providers turn it on
+// while a server's disk is nearly full.
+const readOnly = "25006"

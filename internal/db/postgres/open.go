@@ -2,12 +2,8 @@ package postgres
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -28,6 +24,7 @@ const postgresSchema = "forebay"
 // stop the others for long.
 var postgresSettings = map[string]string{
 	"application_name":                    "forebay",
+	"lock_timeout":                        "0", // statement_timeout is the bound
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_seqscan":                      "off",
 	"enable_hashjoin":                     "off",
@@ -49,9 +46,9 @@ var postgresSettings = map[string]string{
 }
 
 // NewReader makes connections for reading.
-func NewReader(config *pgconn.Config) func(context.Context) (driver.Conn, error) {
+func NewReader(target *Target) func(context.Context) (driver.Conn, error) {
 	return func(ctx context.Context) (driver.Conn, error) {
-		reader, err := Connect(ctx, config)
+		reader, err := Connect(ctx, target)
 		if err != nil {
 			return driver.Conn{}, reader.TranslateError(err)
 		}
@@ -62,69 +59,15 @@ func NewReader(config *pgconn.Config) func(context.Context) (driver.Conn, error)
 
 // ConnectURL connects to a server, and to the schema that the URL names.
 func ConnectURL(ctx context.Context, address string) (*Conn, error) {
-	config, err := pgconn.ParseConfig(address)
+	target, err := newTarget(address)
 	if err != nil {
-		return nil, forebay.Errorf(forebay.CodeDatabaseUnusable, "the database URL is not one that PostgreSQL knows") // err may quote the password
+		return nil, err
 	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = PostgresDial
-	}
-	// A server that has gone without a word is noticed while nobody asks it anything.
-	alive := net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
-	config.DialFunc = (&net.Dialer{Timeout: config.ConnectTimeout, KeepAliveConfig: alive}).DialContext
-	if config.ValidateConnect == nil {
-		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
-	for name, value := range postgresSettings {
-		config.RuntimeParams[name] = value
-	}
-	if config.RuntimeParams["search_path"] == "" {
-		config.RuntimeParams["search_path"] = postgresSchema
-	}
-	c, err := Connect(ctx, config)
+	c, err := Connect(ctx, target)
 	if err != nil {
 		return nil, unreachable(err)
 	}
 	return c, nil
-}
-
-// unreachable says why there is no connection, without what a server's message may quote.
-func unreachable(err error) error {
-	message := "the database server cannot be reached"
-	var refused *pgconn.PgError
-	var untrusted *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &refused):
-		message = refusal(refused.Code)
-	case errors.Is(err, pgconn.ErrReadOnlyConnection):
-		message = "the database server takes no writes: it is a standby or read-only; name the primary, too"
-	case errors.As(err, &untrusted):
-		message = "the database server's certificate is not one that sslmode and sslrootcert accept"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
-		message = "the database server has no TLS, which the URL's sslmode demands"
-	}
-	return driver.Unusable(message, err)
-}
-
-// refusal says what a server's code means when it takes no connection.
-func refusal(code string) string {
-	switch code {
-	case "28P01":
-		return "the database server refuses this user or password"
-	case "28000":
-		return "the database server refuses this user: there is none of that name, or pg_hba.conf lets it in another way, such as by TLS"
-	case "3D000":
-		return "the database server has no database of that name; create it first"
-	case "42501":
-		return "this database user may not connect to the database"
-	case "42704":
-		return "the database server does not know a parameter of the URL"
-	case "53300":
-		return "the database server has no connection left for this user or database"
-	case "57P03":
-		return "the database server is starting or stopping"
-	}
-	return "the database server refuses the connection (" + code + ")"
 }
 
 // UnusableOnServer is the error for a caller when a server cannot be used.
@@ -133,11 +76,15 @@ func UnusableOnServer(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
+	if errors.Is(err, driver.ErrDisconnected) {
+		return unreachable(err)
+	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
 		switch refused.Code {
-		case "42501":
-			return driver.Unusable("this database user may not create Forebay's schema or its tables", err)
+		case lacksRights:
+			return driver.Unusable("this database user may not create or change Forebay's schema and its tables; "+
+				"have their owner run forebay migrate up", err)
 		case "3F000":
 			return driver.Unusable("there is no schema of the URL's search_path; create it first", err)
 		}
@@ -165,7 +112,7 @@ func (c *Conn) PrepareDatabase(ctx context.Context, existing bool) error {
 	if version < schema.Latest() {
 		return c.migrate(ctx)
 	}
-	return nil
+	return checkRights(c)
 }
 
 // checkServer refuses a server under whose settings an acknowledged write could be lost.

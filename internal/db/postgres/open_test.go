@@ -85,8 +85,12 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 		change func(*url.URL, url.Values)
 		want   string
 	}{
-		{func(u *url.URL, _ url.Values) { u.Host = "127.0.0.1:1" }, "cannot be reached"},
+		{func(u *url.URL, _ url.Values) { u.Host = "127.0.0.1:1" }, "nothing listens at that host and port"},
+		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "yes") }, "has a value that PostgreSQL does not know"},
+		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "verify-full"); q.Set("sslrootcert", "/nowhere.pem") }, "cannot be read: /nowhere.pem"},
+		{func(_ *url.URL, q url.Values) { q.Set("entra_id", "yes") }, "entra_id must be true or false"},
 		{func(u *url.URL, _ url.Values) { u.User = url.UserPassword("nobody", "wrong") }, "refuses this user"},
+		{func(u *url.URL, _ url.Values) { u.User = url.User(u.User.Username()) }, "wants a password, and there is none"},
 		{func(u *url.URL, _ url.Values) { u.Path = "/nowhere" }, "has no database of that name"},
 		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "require") }, "has no TLS"},
 		{func(_ *url.URL, q url.Values) { q.Set("serach_path", "forebay") }, "does not know a parameter of the URL"},
@@ -109,6 +113,30 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 	}
 }
 
+// A migration that loses its connection says so in words, and has changed nothing.
+func TestMigrationThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	address := pgtest.Database(t)
+	admin, err := pgconn.Connect(t.Context(), address)
+	mustDo(t, err)
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	_, err = admin.Exec(t.Context(), `CREATE FUNCTION cut() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); END';
+		CREATE EVENT TRIGGER cut ON ddl_command_start WHEN TAG IN ('CREATE SEQUENCE') EXECUTE FUNCTION cut()`).ReadAll()
+	mustDo(t, err)
+	c, err := ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	defer func() { c.Close() }()
+	err = UnusableOnServer(c.PrepareDatabase(t.Context(), false))
+	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "starting or stopping") {
+		t.Errorf("%v", err)
+	}
+	c, err = ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	if version, err := c.version(); version != 0 || err != nil {
+		t.Errorf("the schema is %d: %v", version, err)
+	}
+}
+
 // A connection that turns out to lead to another process of the server writes nothing.
 func TestServerProcessThatChanges(t *testing.T) {
 	t.Parallel()
@@ -121,4 +149,24 @@ func TestServerProcessThatChanges(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	mustDo(t, c.Rollback())
+}
+
+// A database that takes no writes for a while is not one that cannot be reached, be it noticed by
+// a write or by a new connection.
+func TestDatabaseThatIsReadOnly(t *testing.T) {
+	t.Parallel()
+	c := openPostgresConn(t)
+	mustDo(t, c.Present(SharedPresence))
+	mustDo(t, c.ExecSimple("SET default_transaction_read_only = on"))
+	refused := func(err error) {
+		t.Helper()
+		if err = c.TranslateError(err); forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes right now") {
+			t.Errorf("%v", err)
+		}
+	}
+	refused(c.ExecSimple("CREATE TABLE a (b int)"))
+	c.Target.RuntimeParams["default_transaction_read_only"] = "on"
+	c.Close()
+	_, err := c.Begin(driver.BeginOptions{})
+	refused(err)
 }

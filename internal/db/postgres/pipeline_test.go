@@ -1,23 +1,22 @@
 package postgres
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func openPostgresConn(t *testing.T) *Conn {
-	config, err := pgconn.ParseConfig(pgtest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Connect(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address, err := url.Parse(pgtest.Database(t))
+	mustDo(t, err)
+	query := address.Query()
+	query.Set("search_path", "public") // which there is
+	address.RawQuery = query.Encode()
+	c, err := ConnectURL(t.Context(), address.String())
+	mustDo(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

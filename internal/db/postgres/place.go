@@ -7,7 +7,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // places is how many processes on one schema can have a place.
@@ -21,8 +20,8 @@ const sqlPlace = "SELECT pg_try_advisory_lock(1180844411, hashtext(current_setti
 // TakePlace takes the lowest number that no other process on the schema has. It is kept by a lock
 // of a connection, which is made anew when it breaks, until release is called. Another process may
 // take the number while there is no connection.
-func TakePlace(ctx context.Context, config *pgconn.Config) (n int, release func(), err error) {
-	c, err := Connect(ctx, config)
+func TakePlace(ctx context.Context, target *Target) (n int, release func(), err error) {
+	c, err := Connect(ctx, target)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -37,7 +36,7 @@ func TakePlace(ctx context.Context, config *pgconn.Config) (n int, release func(
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				c.keepPlace(kept, config, n)
+				c.keepPlace(kept, target, n)
 			}()
 			return n, func() { cancel(); <-ended }, nil
 		}
@@ -52,7 +51,7 @@ func (c *Conn) takePlace(n int) (free bool, err error) {
 }
 
 // keepPlace keeps a place until ctx ends.
-func (c *Conn) keepPlace(ctx context.Context, config *pgconn.Config, n int) {
+func (c *Conn) keepPlace(ctx context.Context, target *Target, n int) {
 	tick := time.NewTicker(placeCheck)
 	defer tick.Stop()
 	defer func() { c.Close() }()
@@ -66,7 +65,7 @@ func (c *Conn) keepPlace(ctx context.Context, config *pgconn.Config, n int) {
 			continue
 		}
 		c.Close()
-		if again, err := Connect(ctx, config); err == nil {
+		if again, err := Connect(ctx, target); err == nil {
 			c = again
 			_, _ = c.takePlace(n) // if another process has it, that is so until one of them ends
 		}

@@ -27,22 +27,40 @@ const (
 // connection.
 var errPooled = errors.New("the connection has changed its server process")
 
-// Dial connects. A pooler that refuses settings is asked for a connection without any: they are
-// set afterwards.
-func Dial(ctx context.Context, config *pgconn.Config) (*pgconn.PgConn, error) {
+// Dial connects. A pooler that refuses settings is asked for a connection without any. It may
+// also drop them, so they are set again.
+func Dial(ctx context.Context, target *Target) (*pgconn.PgConn, error) {
+	config, err := target.current(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	const protocolViolation = "08P01"
 	var refused *pgconn.PgError
-	if !errors.As(err, &refused) || refused.Code != protocolViolation || !strings.Contains(refused.Message, "startup parameter") {
-		return pg, err
+	if errors.As(err, &refused) && refused.Code == protocolViolation && strings.Contains(refused.Message, "startup parameter") {
+		config.RuntimeParams = map[string]string{"client_encoding": "UTF8"} // which every pooler knows
+		pg, err = pgconn.ConnectConfig(ctx, config)
 	}
-	bare := config.Copy()
-	bare.RuntimeParams = map[string]string{"client_encoding": "UTF8"} // which every pooler knows
-	return pgconn.ConnectConfig(ctx, bare)
+	if err != nil {
+		return nil, err
+	}
+	Within(pg, PostgresDial)
+	if _, err := pg.Exec(ctx, applySettings(target.RuntimeParams)+sqlNewSettings).ReadAll(); err != nil {
+		closing, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = pg.Close(closing)
+		return nil, err
+	}
+	return pg, nil
 }
 
-// applySettings sets what the connection was asked to begin with, for a pooler may have dropped
-// it.
+// sqlNewSettings sets what not every version has. A cache of rows that are looked up once each is
+// waste. Connections wait for work, and migrations and backups are long transactions.
+const sqlNewSettings = `SELECT set_config(name, value, false) FROM (VALUES
+('enable_memoize', 'off'), ('idle_session_timeout', '0'), ('transaction_timeout', '0')) x(name, value)
+WHERE current_setting(name, true) IS NOT NULL`
+
+// applySettings sets what the connection was asked to begin with.
 func applySettings(wanted map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
@@ -66,7 +84,7 @@ func (c *Conn) RefusePooled(ctx context.Context) error {
 	if c.backend == int64(c.Pg.PID()) {
 		return nil // the server told us its process itself: nothing stands between
 	}
-	other, err := Connect(ctx, c.Config)
+	other, err := Connect(ctx, c.Target)
 	if err != nil {
 		return unreachable(err)
 	}

@@ -16,11 +16,14 @@ func (c *Conn) version() (version int64, err error) {
 	found := false
 	// Looking into pg_class makes the server notice what others have created since the transaction
 	// began.
-	if _, err := (driver.Conn{Driver: c}).Prep("SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass('schema_version'))").One(func(r driver.Row) { found = r.Int(0) != 0 }); err != nil || !found {
+	if _, err := (driver.Conn{Driver: c}).Prep("SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass('schema_version'))").One(func(r driver.Row) { found = r.Int(0) != 0 }); err != nil {
 		return 0, err
 	}
+	if !found {
+		return 0, checkSchema(c)
+	}
 	_, err = (driver.Conn{Driver: c}).Prep("SELECT version FROM schema_version").One(func(r driver.Row) { version = r.Int(0) })
-	return version, err
+	return version, refusedTable(err, "schema_version")
 }
 
 // migrationPatience is what a migration may take, or the wait for another process's: large
@@ -58,9 +61,9 @@ func (c *Conn) WithoutTimeout(ctx context.Context, f func() error) error {
 }
 
 func (c *Conn) applyMigrations() error {
-	path := c.Config.RuntimeParams["search_path"]
+	path := c.Target.RuntimeParams["search_path"]
 	if path == postgresSchema {
-		if err := c.ExecSimple("CREATE SCHEMA IF NOT EXISTS " + postgresSchema); err != nil {
+		if err := createSchema(c); err != nil {
 			return err
 		}
 	}
@@ -76,6 +79,16 @@ func (c *Conn) applyMigrations() error {
 		return err
 	}
 	return c.ExecSimple(fmt.Sprintf("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM schema_version; INSERT INTO schema_version VALUES (%d)", schema.Latest()))
+}
+
+// createSchema makes the schema unless it is there. Whoever may not make any may own that one, but
+// may not even say IF NOT EXISTS.
+func createSchema(c *Conn) error {
+	found, err := driver.Conn{Driver: c}.Prep("SELECT 1 FROM pg_namespace WHERE nspname = ?").Text(postgresSchema).One(func(driver.Row) {})
+	if err != nil || found {
+		return err
+	}
+	return c.ExecSimple("CREATE SCHEMA " + postgresSchema)
 }
 
 func (c *Conn) HasTable(name string) (bool, error) {

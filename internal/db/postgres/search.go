@@ -1,15 +1,10 @@
 package postgres
 
-import (
-	"maps"
+import "maps"
 
-	"github.com/jackc/pgx/v5/pgconn"
-)
-
-// SearchConfig is the configuration of connections for searches.
-func SearchConfig(config *pgconn.Config) *pgconn.Config {
-	searching := config.Copy()
-	searching.RuntimeParams = maps.Clone(config.RuntimeParams)
+// ForSearches is the target of connections for searches.
+func (t *Target) ForSearches() *Target {
+	searching := t.Copy()
 	for _, name := range plannerSettings {
 		delete(searching.RuntimeParams, name)
 	}

@@ -75,6 +75,20 @@ func MigrateFrom(version int64, run func(script string) error) error {
 	return nil
 }
 
+var newTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+
+// Tables names those that every database has.
+func Tables() (names []string) {
+	script, err := schemaFiles.ReadFile("schema.sql")
+	if err != nil {
+		panic(err) // it is part of the program
+	}
+	for _, table := range newTable.FindAllSubmatch(script, -1) {
+		names = append(names, string(table[1]))
+	}
+	return names
+}
+
 // ScriptName is what users call a script.
 func ScriptName(file string) string { return strings.TrimSuffix(path.Base(file), ".sql") }
 

@@ -1,0 +1,129 @@
+package db
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/jackc/pgx/v5"
+)
+
+// roleOn makes a role that may do nothing on a new database, and returns the URL with which it
+// connects. In what admin runs, %[1]s is the role.
+func roleOn(t *testing.T) (address *url.URL, admin func(format string)) {
+	t.Helper()
+	database := pgtest.Database(t)
+	pg, err := pgx.Connect(t.Context(), database)
+	mustDo(t, err)
+	address, err = url.Parse(database)
+	mustDo(t, err)
+	name := "forebay_test_" + strings.ToLower(rand.Text())
+	admin = func(format string) {
+		t.Helper()
+		_, err := pg.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf(format, name))
+		mustDo(t, err)
+	}
+	admin("CREATE ROLE %[1]s LOGIN PASSWORD 'one'")
+	t.Cleanup(func() {
+		admin("DROP OWNED BY %[1]s; DROP ROLE %[1]s")
+		pg.Close(context.WithoutCancel(t.Context()))
+	})
+	address.User = url.UserPassword(name, "one")
+	return address, admin
+}
+
+// A password that changes while a process runs is read again from its file.
+func TestPasswordFileIsReadAgain(t *testing.T) {
+	t.Parallel()
+	address, admin := roleOn(t)
+	admin("CREATE SCHEMA forebay AUTHORIZATION %[1]s")
+	file := filepath.Join(t.TempDir(), "passwords")
+	keep := func(password string) { mustDo(t, os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600)) }
+	keep("one")
+	address.User = url.User(address.User.Username())
+	address.RawQuery += "&passfile=" + url.QueryEscape(file)
+	s := serve(t, Options{URL: address.String()})
+	storeOne(t, s)
+
+	terminate := func() {
+		admin("DO $$BEGIN PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '%[1]s'; END$$")
+	}
+	admin("ALTER ROLE %[1]s PASSWORD 'two'")
+	terminate()
+	_, err := Transact(t.Context(), s.Writer, Op{Stage: StageChange}, func(*Tx) (int, error) { return 0, nil })
+	if forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "refuses this user or password") {
+		t.Errorf("with the old password: %v", err)
+	}
+	keep("two")
+	terminate()
+	storeOne(t, s)
+	if all := names(t, s); len(all) != 2 {
+		t.Errorf("%d rows", len(all))
+	}
+}
+
+// A user that does not own the tables works once it has been granted what it needs, and is told
+// until then.
+func TestUserWithoutOwnTables(t *testing.T) {
+	t.Parallel()
+	address, admin := roleOn(t)
+	refused := func(want string) {
+		t.Helper()
+		s, err := Open(t.Context(), Options{URL: address.String(), Serve: true})
+		if err == nil {
+			s.Close()
+		}
+		if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	refused("may not create or change Forebay's schema")
+	server, err := url.Parse(pgtest.Server(t))
+	mustDo(t, err)
+	owner := *address
+	owner.User = server.User
+	made, err := Open(t.Context(), Options{URL: owner.String()})
+	mustDo(t, err)
+	mustDo(t, made.Close())
+	for _, step := range []struct{ grant, want string }{
+		{"", "may not use the schema forebay"},
+		{"GRANT USAGE ON SCHEMA forebay TO %[1]s", "may not work on schema_version"},
+		{"GRANT SELECT ON ALL TABLES IN SCHEMA forebay TO %[1]s", "may not work on "},
+		{"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA forebay TO %[1]s", "_seq: grant"},
+	} {
+		if step.grant != "" {
+			admin(step.grant)
+		}
+		refused(step.want)
+	}
+	admin("GRANT USAGE ON ALL SEQUENCES IN SCHEMA forebay TO %[1]s")
+	s := serve(t, Options{URL: address.String()})
+	storeOne(t, s)
+
+	admin("REVOKE INSERT ON forebay.tenants FROM %[1]s")
+	_, err = Transact(t.Context(), s.Writer, Op{Stage: StageSubmit}, insertNames("late", 1))
+	if forebay.CodeOf(err) != forebay.CodeUnavailable || !strings.Contains(err.Error(), "rights") {
+		t.Errorf("without a right that it had: %v", err)
+	}
+}
+
+// A process that gets too few connections says so.
+func TestTooFewConnections(t *testing.T) {
+	t.Parallel()
+	address, admin := roleOn(t)
+	admin("CREATE SCHEMA forebay AUTHORIZATION %[1]s; ALTER ROLE %[1]s CONNECTION LIMIT 1")
+	s, err := Open(t.Context(), Options{URL: address.String(), Serve: true})
+	if err == nil {
+		s.Close()
+	}
+	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "no connection left") {
+		t.Errorf("%v", err)
+	}
+}
