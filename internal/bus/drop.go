@@ -106,8 +106,8 @@ func (w *Participant) dropQueue(no int64) {
 	}
 }
 
-// purgeBatch is how many messages one transaction removes. The copies of a topic lie among those of its
-// other subscriptions, so each may be on a page of its own, and others wait for all of these pages.
+// purgeBatch is how many messages one transaction removes. Copies of a topic lie among those of
+// its other subscriptions. So each may be on a page of its own, and others wait for all of these.
 const purgeBatch = 100
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The

@@ -46,8 +46,8 @@ type SetAsideGroups struct {
 	SearchedTo time.Time // as in SetAsidePage
 }
 
-// SQLSetAside finds jobs along the index of a subqueue, whoever's they are. What is in other tables
-// is looked up only if it is asked for: a page counts thousands of jobs.
+// SQLSetAside finds jobs along the index of a subqueue, whoever's they are. What is in other
+// tables is looked up only if it is asked for: a page counts thousands of jobs.
 const SQLSetAside = `
 SELECT m.seq, m.tenant, m.reason, m.visible_at, CASE WHEN ?4 <> 0 THEN (SELECT j.task FROM jobs j WHERE j.seq = m.seq) END,
   CASE WHEN ?5 <> 0 THEN (SELECT j.id FROM jobs j WHERE j.seq = m.seq) END,
