@@ -106,7 +106,9 @@ func (w *Participant) dropQueue(no int64) {
 	}
 }
 
-const purgeBatch = 500
+// purgeBatch is how many messages one transaction removes. Copies of a topic lie among those of
+// its other subscriptions. So each may be on a page of its own, and others wait for all of these.
+const purgeBatch = 100
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
 // writer does the same in the background, so nothing depends on the caller.

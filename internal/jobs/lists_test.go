@@ -265,3 +265,46 @@ func TestDeadLettersAcrossQueues(t *testing.T) {
 		}
 	})
 }
+
+// A search of many dead letters looks up in other tables only what its filter needs.
+func TestDeadLettersAreLookedUpAsAsked(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		no := queueOf(t, s, "q")
+		dead := queue.SubqueueOf(no, queue.SubqueueDeadLetter)
+		created := s.Jobs.Now()
+		for i := range 3 {
+			submitAll(t, s, NewJob{ID: fmt.Sprint("job_", i), Tenant: tenantNamed(t, s, "a"), Queue: no, Task: "t", CorrelationID: fmt.Sprint("c", i)})
+			d := take(t, s, queue.SubqueueOf(no, queue.SubqueueMain), 1, time.Hour)[0]
+			mustDo(t, s.Jobs.DeadLetter(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "x"}, queue.SubqueueDeadLetter, "r"))
+		}
+		mustDo(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
+			for asked := range 5 { // 0: for nothing
+				st := c.Prep(record.SQLSetAside).Int(int64(dead)).Int(1 << 62).Int(10)
+				for flag := 1; flag < 5; flag++ {
+					st = st.Int(driver.BoolInt(flag == asked))
+				}
+				if err := st.Each(func(r driver.Row) error {
+					for flag := 1; flag < 5; flag++ {
+						if r.IsNull(3+flag) == (flag == asked) {
+							t.Errorf("asked for %d: column %d is null: %t", asked, 3+flag, r.IsNull(3+flag))
+						}
+					}
+					return nil
+				}); err != nil {
+					return err
+				}
+			}
+			for name, f := range map[string]forebay.SetAsideFilter{"id": {JobIDs: []string{"job_1"}}, "correlation": {CorrelationID: "c1"}} {
+				page, err := record.SetAside(c, record.SetAsideQuery{Subqueues: []queue.Subqueue{dead}, Filter: f, Limit: 50})
+				if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != "job_1" || page.SearchedTo.Before(created.Truncate(time.Millisecond)) {
+					t.Errorf("by %s: %+v, %v", name, page, err)
+				}
+			}
+			groups, err := record.CountSetAside(c, record.SetAsideQuery{Subqueues: []queue.Subqueue{dead}})
+			if err != nil || len(groups.Groups) != 1 || groups.Groups[0].Example != "job_2" || groups.Groups[0].Count != 3 || groups.Groups[0].Task != "t" {
+				t.Errorf("%+v, %v", groups, err)
+			}
+			return nil
+		}))
+	})
+}

@@ -341,7 +341,7 @@ func Statements(arrays bool) []string {
 		of = driver.OfNumbersShared
 	}
 	return slices.Concat([]string{SQLOfTenant, SQLOfCorrelation, SQLOfSession, SQLOfAll, SQLAlive, SQLUnhappy, SQLSetAside, SQLJob, SQLDeadLetters,
-		SQLQueues + of + SQLOfQueues, SQLListed + of + SQLOfListed, SQLUsage + of + SQLOfUsage, SQLSetAsideJobs + of + SQLOfSetAsideJobs,
+		SQLQueues + of + SQLOfQueues, SQLListed + of + SQLOfListed, SQLUsage + of + SQLOfUsage, SQLSetAsideJobs + of + SQLOfSetAsideJobs, SQLSetAsideOne + of + SQLOfSetAsideOne,
 		SQLNextSessionQueue, SQLSessionIDs, SQLSessionExists, SQLSessionLive, SQLSessionFirst, SQLSessionSetAside, SQLSessionHold},
 		tenantOrder.Statements(), wholeOrder.Statements())
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ type SetAsideQuery struct {
 	Filter    forebay.SetAsideFilter
 	Below     int64 // only jobs with a lower sequence number; 0: from the newest
 	Limit     int   // of a list
+	byTask    bool  // the task is asked for
 }
 
 // SetAsidePage is what a list found. There may be more jobs below Next, even if there are fewer
@@ -44,12 +46,20 @@ type SetAsideGroups struct {
 	SearchedTo time.Time // as in SetAsidePage
 }
 
-// SQLSetAside finds jobs along the index of a subqueue, whoever's they are.
+// SQLSetAside finds jobs along the index of a subqueue, whoever's they are. What is in other
+// tables is looked up only if it is asked for: a page counts thousands of jobs.
 const SQLSetAside = `
-SELECT m.seq, m.tenant, m.reason, m.visible_at, (SELECT j.id FROM jobs j WHERE j.seq = m.seq), (SELECT j.task FROM jobs j WHERE j.seq = m.seq),
-  (SELECT j.correlation_id FROM jobs j WHERE j.seq = m.seq), (SELECT o.error_class FROM outcomes o WHERE o.seq = m.seq),
-  (SELECT j.created_at FROM jobs j WHERE j.seq = m.seq)
+SELECT m.seq, m.tenant, m.reason, m.visible_at, CASE WHEN ?4 <> 0 THEN (SELECT j.task FROM jobs j WHERE j.seq = m.seq) END,
+  CASE WHEN ?5 <> 0 THEN (SELECT j.id FROM jobs j WHERE j.seq = m.seq) END,
+  CASE WHEN ?6 <> 0 THEN (SELECT j.correlation_id FROM jobs j WHERE j.seq = m.seq) END,
+  CASE WHEN ?7 <> 0 THEN (SELECT o.error_class FROM outcomes o WHERE o.seq = m.seq) END
 FROM messages m WHERE m.subqueue = ?1 AND m.subqueue % 4 >= 2 AND m.seq < ?2 ORDER BY m.seq DESC LIMIT ?3 + 0`
+
+// SQLSetAsideOne reads the few jobs that stand for others.
+const (
+	SQLSetAsideOne   = "SELECT x.no, j.id, j.created_at"
+	SQLOfSetAsideOne = " JOIN jobs j ON j.seq = x.no"
+)
 
 // SQLSetAsideJobs reads the jobs that were found.
 const (
@@ -59,8 +69,8 @@ const (
 
 // setAside is what SQLSetAside finds.
 type setAside struct {
-	seq, tenant, at, created             int64
-	reason, id, task, correlation, class string
+	seq, tenant, at                      int64
+	reason, task, id, correlation, class string // the latter four only as asked for
 }
 
 // setAsideStep is how many jobs of all subqueues together are looked at first.
@@ -93,7 +103,8 @@ func SetAside(c driver.Conn, q SetAsideQuery) (page SetAsidePage, err error) {
 // CountSetAside counts the jobs that the query selects by reason and task.
 func CountSetAside(c driver.Conn, q SetAsideQuery) (counts SetAsideGroups, err error) {
 	type name struct{ reason, task string }
-	groups := map[name]*SetAsideGroup{}
+	groups, examples := map[name]*SetAsideGroup{}, map[int64]*SetAsideGroup{}
+	q.byTask = true
 	counts.Next, counts.SearchedTo, err = q.walk(c, func(row setAside) bool {
 		counts.Counted++
 		at := driver.FromMillis(row.at)
@@ -103,8 +114,8 @@ func CountSetAside(c driver.Conn, q SetAsideQuery) (counts SetAsideGroups, err e
 			counts.Other++
 			return true
 		case g == nil:
-			g = &SetAsideGroup{Reason: row.reason, Task: row.task, Newest: at, Oldest: at, Example: row.id}
-			groups[name{row.reason, row.task}] = g
+			g = &SetAsideGroup{Reason: row.reason, Task: row.task, Newest: at, Oldest: at}
+			groups[name{row.reason, row.task}], examples[row.seq] = g, g
 		case at.After(g.Newest):
 			g.Newest = at
 		case at.Before(g.Oldest):
@@ -112,6 +123,13 @@ func CountSetAside(c driver.Conn, q SetAsideQuery) (counts SetAsideGroups, err e
 		}
 		g.Count++
 		return true
+	})
+	if err != nil {
+		return counts, err
+	}
+	err = driver.EachOf(c, SQLSetAsideOne, SQLOfSetAsideOne, slices.Sorted(maps.Keys(examples)), func(r driver.Row) error {
+		examples[r.Int(0)].Example = r.Text(1)
+		return nil
 	})
 	for _, g := range groups {
 		counts.Groups = append(counts.Groups, *g)
@@ -129,7 +147,8 @@ func (q *SetAsideQuery) walk(c driver.Conn, f func(setAside) bool) (next int64, 
 	if below == 0 {
 		below = 1 << 62
 	}
-	step := setAsideStep
+	step, last := setAsideStep, int64(0)
+search:
 	for looked := 0; looked < maxWindow; step = min(2*step, maxWindow-looked) {
 		rows, floor, err := q.read(c, below, step)
 		if err != nil {
@@ -137,33 +156,45 @@ func (q *SetAsideQuery) walk(c driver.Conn, f func(setAside) bool) (next int64, 
 		}
 		for i, row := range rows {
 			if q.Tenant == 0 || q.Tenant == row.tenant { // nobody learns when others made jobs
-				searched = driver.FromMillis(row.created)
+				last = row.seq
 			}
 			if q.selects(row) && !f(row) {
-				if i == len(rows)-1 && floor == 0 {
-					return 0, searched, nil
+				if next = row.seq; i == len(rows)-1 && floor == 0 {
+					next = 0
 				}
-				return row.seq, searched, nil
+				break search
 			}
 		}
-		if looked += len(rows); floor == 0 {
-			return 0, searched, nil
-		}
 		next, below = floor, floor
+		if looked += len(rows); floor == 0 {
+			break
+		}
 	}
-	return next, searched, nil
+	if last == 0 {
+		return next, searched, nil
+	}
+	err = driver.EachOf(c, SQLSetAsideOne, SQLOfSetAsideOne, []int64{last}, func(r driver.Row) error {
+		searched = driver.FromMillis(r.Int(2))
+		return nil
+	})
+	return next, searched, err
 }
 
 // read returns the newest jobs below a number, about as many as most, newest first. floor is the
 // lowest number that was looked at in each subqueue; 0: nothing is below.
 func (q *SetAsideQuery) read(c driver.Conn, below int64, most int) (rows []setAside, floor int64, err error) {
 	each := max(most/max(len(q.Subqueues), 1), 1)
+	f := &q.Filter
 	for _, subqueue := range q.Subqueues {
 		read, lowest := 0, int64(0)
-		err := c.Prep(SQLSetAside).Int(int64(subqueue)).Int(below).Int(int64(each)).Each(func(r driver.Row) error {
+		st := c.Prep(SQLSetAside).Int(int64(subqueue)).Int(below).Int(int64(each))
+		for _, asked := range []bool{q.byTask || f.Task != "", len(f.JobIDs) > 0, f.CorrelationID != "", f.ErrorClass != ""} {
+			st = st.Int(driver.BoolInt(asked))
+		}
+		err := st.Each(func(r driver.Row) error {
 			read++
 			lowest = r.Int(0)
-			rows = append(rows, setAside{seq: lowest, tenant: r.Int(1), reason: r.Text(2), at: r.Int(3), id: r.Text(4), task: r.Text(5), correlation: r.Text(6), class: r.Text(7), created: r.Int(8)})
+			rows = append(rows, setAside{seq: lowest, tenant: r.Int(1), reason: r.Text(2), at: r.Int(3), task: r.Text(4), id: r.Text(5), correlation: r.Text(6), class: r.Text(7)})
 			return nil
 		})
 		if err != nil {

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/url"
@@ -29,6 +30,7 @@ type usageData struct {
 	Report     forebay.UsageReport
 	Dimensions []dimension
 	Rows       []usageRow
+	TooMany    bool // rows would have been asked for, so there is only their sum
 	Next       string
 	Chart      template.HTML
 	Highest    string
@@ -76,6 +78,11 @@ func showUsage(r *kit.Request) error {
 		return err
 	}
 	data.Report, err = kit.Fetch[forebay.UsageReport](r, "/v1/reports/usage", query(forebay.UsageWhole, by...))
+	// The same time was reported above, so it is the rows that are too many.
+	if refused := (*forebay.Error)(nil); errors.As(err, &refused) && refused.Field == "since" {
+		data.TooMany, by = true, nil
+		data.Report, err = kit.Fetch[forebay.UsageReport](r, "/v1/reports/usage", query(forebay.UsageWhole))
+	}
 	if err != nil {
 		return err
 	}
