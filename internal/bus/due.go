@@ -17,44 +17,10 @@ const (
 	sharedDueBatch = 64 // while tenants share the writer
 )
 
-// A message has a due time if it is scheduled, may expire or has had its last delivery. A locked
-// message is due again when its lock ends: it does not expire before.
-const (
-	sqlLaterDueMessage = "SELECT due_at FROM bodies WHERE due_at > ? ORDER BY due_at LIMIT 1"
-	sqlLaterDueQueue   = "SELECT due_at FROM queues WHERE due_at > ? ORDER BY due_at LIMIT 1"
-	sqlLaterIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at > ? ORDER BY delete_at LIMIT 1"
-
-	sqlDueMessages = `
-SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.flow < 16 THEN m.visible_at
-  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16), 0) END,
-  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0), m.size,
-  (SELECT q.forward_to FROM queues q WHERE q.no = m.subqueue / 4), (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4),
-  (SELECT q.version FROM queues q WHERE q.no = m.subqueue / 4 AND q.is_topic = 1), b.due_at
-FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at >= ? AND b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
-)
-
-// askNext returns the questions for when messages or queues are due next after a time; 0: never.
-// Whoever processes what is due by then notes when that is due again.
-func askNext(after int64, next *int64) (questions []driver.PipelineQuery) {
-	for _, sql := range []string{entity.SQLLaterForget, sqlLaterDueQueue, sqlLaterIdleQueue, entity.SQLForgetsMore} {
-		questions = append(questions, driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(after) }, OnRow: func(r driver.Row) {
-			if at := r.Int(0); *next == 0 || at < *next {
-				*next = at
-			}
-		}})
-	}
-	return questions
-}
-
 // dueTx is about what has a due time: messages, queues and remembered message ids.
 type dueTx struct {
 	*Tx
 	queues *queuesAhead // nil: they are to be asked again
-}
-
-// askNextMessage is askNext for messages.
-func askNextMessage(after int64, next *int64) driver.PipelineQuery {
-	return driver.PipelineQuery{SQL: sqlLaterDueMessage, Bind: func(st driver.Statement) driver.Statement { return st.Int(after) }, OnRow: func(r driver.Row) { *next = r.Int(0) }}
 }
 
 // dueMessages has the floor of due messages. No queue has this subqueue.
@@ -84,11 +50,11 @@ func (t *dueTx) process() (next int64, err error) {
 		most = sharedDueBatch
 	}
 	floor, nextMessage := t.W.floors.Ready(dueMessages, t.Now), int64(0)
-	questions := []driver.PipelineQuery{{SQL: sqlDueMessages, Bind: func(st driver.Statement) driver.Statement { return st.Int(floor).Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
+	questions := []driver.PipelineQuery{{SQL: entity.SQLMessagesDue, Bind: func(st driver.Statement) driver.Statement { return st.Int(floor).Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
 		due = append(due, dueMessage{sized: sized{r.Int(0), r.Int(7)}, subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)),
 			expiresAt: r.Int(5), deadLetters: r.Int(6) != 0, forwardTo: r.Text(8), forwardDeadLettersTo: r.Text(9), topicVersion: r.Int(10), at: r.Int(11)})
-	}}, askNextMessage(t.W.floors.Next(dueMessages, t.Now), &nextMessage)}
-	questions = append(questions, askNext(t.Now, &next)...)
+	}}, entity.AskNextMessage(t.W.floors.Next(dueMessages, t.Now), &nextMessage)}
+	questions = append(questions, entity.AskNext(t.Now, &next)...)
 	if err := t.RunPipeline(append(questions, t.askQueues()...)); err != nil {
 		return 0, err
 	}

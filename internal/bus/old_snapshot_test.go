@@ -12,7 +12,7 @@ import (
 // messages that are gone.
 func TestOldSnapshotDoesNotSlowReceivers(t *testing.T) {
 	t.Parallel()
-	const n, atOnce = 2000, 10
+	const n, atOnce = 1200, 10
 	due := func(int, *MessageContent) {}
 	for name, c := range map[string]struct {
 		indexes  []string
@@ -25,7 +25,7 @@ func TestOldSnapshotDoesNotSlowReceivers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fixture.FewEntriesRead(t, n, 20, c.indexes, func(s *stores) {
+			fixture.FewEntriesRead(t, n, 10, c.indexes, func(s *stores) {
 				q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/q", Tenant: tenantOf(t, s, "acme"), Lock: time.Minute, MaxDeliveries: 3,
 					RequiresSession: c.sessions}, 10)
 				mustDo(t, err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay/internal/bus/clockmend"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -77,7 +78,7 @@ func newTx(t *db.Tx, p *Participant) *Tx {
 func (p *Participant) Load() error {
 	p.nextTask, p.floors.On = 0, p.Shared()
 	var message int64
-	err := p.Conn.RunPipeline(append(askNext(0, &p.nextTask), askNextMessage(0, &message)))
+	err := p.Conn.RunPipeline(append(entity.AskNext(0, &p.nextTask), entity.AskNextMessage(0, &message)))
 	p.dueBy(message)
 	return err
 }
@@ -128,7 +129,7 @@ func (p *Participant) Ready(subqueue queue.Subqueue, at int64) {
 	if at == ReadyDespitePause {
 		delete(p.Paused, subqueue)
 	} else {
-		p.floors.Note(subqueue, at)
+		p.floors.Note(subqueue, at, p.Clock())
 	}
 	if p.Tracks(subqueue) {
 		p.ScanAt(subqueue, max(at, p.pausedUntil(subqueue)))
@@ -248,6 +249,6 @@ func (t *Tx) DueBy(at int64) {
 		t.nextDue = at
 	}
 	if at > 0 {
-		t.W.floors.Note(dueMessages, at)
+		t.W.floors.Note(dueMessages, at, t.Now)
 	}
 }

@@ -401,7 +401,7 @@ func (t *deliveryTx) lock(m *Message, from Source) error {
 	if from.session {
 		visible = sessionHeld
 	} else {
-		t.W.floors.Note(from.subqueue, visible)
+		t.W.floors.Note(from.subqueue, visible, t.Now)
 	}
 	return t.Prep(sqlLockMessage).Int(visible).Int(m.Token).Int(t.Now).Int(int64(m.Deliveries)).Int(m.Seq).Exec()
 }

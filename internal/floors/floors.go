@@ -49,17 +49,28 @@ type floor struct {
 	// that have come since. Locks of other processes are not noted. They are found by a scan for
 	// ready rows once they have ended.
 	next int64
-	// noted is the earliest row that was noted since the latest scan for ready rows began. That
-	// scan may not have seen it.
-	noted int64
+	// noted and notedNext are the earliest rows that were noted since the latest scan for ready
+	// rows began, which may not have seen them; 0: none were. noted was ready, notedNext was not.
+	noted, notedNext int64
 }
 
 // keeps leaves the floor below what was noted.
 func (l floor) keeps() floor {
 	if l.noted > 0 {
-		l.ready, l.next = min(l.ready, l.noted), min(l.next, l.noted)
+		l.ready = min(l.ready, l.noted)
+	}
+	if l.notedNext > 0 {
+		l.ready, l.next = min(l.ready, l.notedNext), min(l.next, l.notedNext)
 	}
 	return l
+}
+
+// earliest is the earlier of two times of which 0 is none.
+func earliest(known, at int64) int64 {
+	if known == 0 {
+		return at
+	}
+	return min(known, at)
 }
 
 // Ready returns where a scan for ready rows begins.
@@ -68,7 +79,7 @@ func (f *Floors[K]) Ready(part K, now int64) int64 {
 		return 0
 	}
 	l := f.change(part)
-	l.noted = 0
+	l.noted, l.notedNext = 0, 0
 	f.floors[part] = l
 	if l.ready == 0 || l.ready > now { // the clock has been set back
 		f.swept = true
@@ -108,11 +119,13 @@ func (f *Floors[K]) Empty(part K, now, next int64) {
 
 // Note records that a row has come, or has got another time. Every one is noted that is ready
 // before the present, or that a lock keeps from being ready until then.
-func (f *Floors[K]) Note(part K, at int64) {
+func (f *Floors[K]) Note(part K, at, now int64) {
 	for _, floors := range []map[K]floor{f.floors, f.before} {
 		if l, known := floors[part]; known {
-			if l.noted == 0 || at < l.noted {
-				l.noted = max(at, 1)
+			if at > now {
+				l.notedNext = earliest(l.notedNext, at)
+			} else {
+				l.noted = earliest(l.noted, max(at, 1))
 			}
 			floors[part] = l.keeps()
 		}

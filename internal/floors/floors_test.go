@@ -11,7 +11,7 @@ import (
 func known(t *testing.T) *floors.Floors[string] {
 	t.Helper()
 	f := &floors.Floors[string]{On: true}
-	f.Sweep(100, time.Second, false)
+	f.Sweep(100, time.Second, true)
 	if at := f.Ready("q", 100); at != 0 {
 		t.Fatalf("the first scan begins at %d", at)
 	}
@@ -44,24 +44,26 @@ func TestScanBeginsWhereTheLastOneEnded(t *testing.T) {
 // A row that gets its old place back is before the floor.
 func TestEarlierRowLowersTheFloor(t *testing.T) {
 	f := known(t)
-	f.Note("q", 50)
-	wants(t, f, 150, 50, 150)
+	f.Note("q", 50, 150)
+	wants(t, f, 150, 50, 199)
 	f.Taken("q", 50)
 	f.Taken("q", 130)
-	wants(t, f, 150, 130, 150)
+	wants(t, f, 150, 130, 199)
+	f.Note("q", 180, 150)
+	wants(t, f, 150, 130, 179)
 }
 
 // A row that comes while a scan is under way may be missing in what that has read.
 func TestRowThatComesDuringAScanIsNotPassed(t *testing.T) {
 	f := known(t)
 	f.Ready("q", 150)
-	f.Note("q", 120)
+	f.Note("q", 120, 150)
 	f.Taken("q", 130)
-	wants(t, f, 160, 100, 160)
+	wants(t, f, 160, 120, 199)
 	f.Ready("q", 170)
-	f.Note("q", 160)
+	f.Note("q", 160, 170)
 	f.Empty("q", 170, 0)
-	wants(t, f, 180, 160, 180)
+	wants(t, f, 180, 160, 1<<63-2)
 }
 
 func TestClockThatWentBackScansFromTheBeginning(t *testing.T) {
@@ -74,9 +76,9 @@ func TestFloorsOfAFailedTransactionAreForgotten(t *testing.T) {
 	f := known(t)
 	f.Ready("q", 150)
 	f.Taken("q", 140)
-	f.Note("q", 90) // by another process, meanwhile
+	f.Note("q", 90, 150) // by another process, meanwhile
 	f.RolledBack()
-	wants(t, f, 150, 90, 150)
+	wants(t, f, 150, 90, 199)
 }
 
 func TestSweepBeginsAtTheBeginning(t *testing.T) {

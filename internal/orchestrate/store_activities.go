@@ -68,7 +68,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 			Event: a.Event, Policy: a.Policy, KeyID: item.keyID, Number: 1, ScheduledAt: driver.FromMillis(t.Now), StartedAt: driver.FromMillis(t.Now),
 			Token: token, queue: workQueue, run: run})
 		t.w.queues.Sooner(t.w.queues.Find(workQueue), visible)
-		t.w.floors.Note(workQueue, visible)
+		t.w.floors.Note(workQueue, visible, t.Now)
 	} else {
 		t.workItems().ready(workQueue, visible)
 	}
@@ -108,7 +108,7 @@ func (t workItemTx) takeActivities(p *workqueues.Queue, c *claim, most int) (tak
 	if err != nil {
 		return 0, err
 	}
-	t.w.floors.Note(p.No, until)
+	t.w.floors.Note(p.No, until, t.Now)
 	t.lostAttempts += len(lost)
 	for i := range lost {
 		if err := t.activityAttempt(&lost[i], ActivityOutcome{Outcome: ActivityLost}); err != nil {

@@ -123,7 +123,7 @@ func (t workItemTx) takeOrchestrations(p *workqueues.Queue, c *claim, most int) 
 			t.ready(p.No, until)
 		} else {
 			item.Token = queue.NewToken()
-			t.w.floors.Note(p.No, until)
+			t.w.floors.Note(p.No, until, t.Now)
 		}
 		err := t.Prep(statements.LockInstance).Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
 		if err != nil {

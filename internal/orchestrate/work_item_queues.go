@@ -260,7 +260,7 @@ func (t workItemTx) ready(workQueue, at int64) {
 	if at >= neverVisible {
 		return
 	}
-	t.w.floors.Note(workQueue, at)
+	t.w.floors.Note(workQueue, at, t.Now)
 	if q := t.w.queues.Find(workQueue); q != nil {
 		t.w.queues.Sooner(q, max(at, t.Now))
 	} // a new queue is due once it is known
@@ -271,7 +271,7 @@ func (t workItemTx) ready(workQueue, at int64) {
 
 func (l *participant) Notified(n *db.Notification) {
 	n.Each(notifyReady, func(workQueue, _, at int64) {
-		l.floors.Note(workQueue, at)
+		l.floors.Note(workQueue, at, l.Clock())
 		if q := l.queues.Find(workQueue); q != nil {
 			l.queues.Sooner(q, at)
 		} else if len(l.unknown) < mostUnknown {
@@ -424,16 +424,13 @@ func (t workItemTx) noteNextDue(queues []*workqueues.Queue) error {
 		}
 		questions[i] = driver.PipelineQuery{SQL: "SELECT visible_at FROM " + table + " WHERE work_queue = ? AND visible_at > ? ORDER BY visible_at LIMIT 1",
 			Bind:  func(st driver.Statement) driver.Statement { return st.Int(p.No).Int(t.w.floors.Next(p.No, t.Now)) },
-			OnRow: func(r driver.Row) { next[i] = r.Int(0) }}
+			OnRow: func(r driver.Row) { next[i] = r.Int(0); t.w.queues.Sooner(p, next[i]) }}
 	}
 	if err := t.RunPipeline(questions); err != nil {
 		return err
 	}
 	for i, p := range queues {
 		t.w.floors.Empty(p.No, t.Now, next[i])
-		if next[i] > 0 {
-			t.w.queues.Sooner(p, next[i])
-		}
 	}
 	return nil
 }

@@ -22,7 +22,9 @@ const (
 )
 
 // Old reports whether scans may have become slower for it.
-func (h Holder) Old() bool { return h.For >= oldSnapshot || h.For == 0 && h.Transactions >= oldTransactions }
+func (h Holder) Old() bool {
+	return h.For >= oldSnapshot || h.For == 0 && h.Transactions >= oldTransactions
+}
 
 func (h Holder) String() string {
 	if h.For == 0 {
@@ -45,8 +47,8 @@ SELECT name, CAST(coalesce(1000 * seconds, 0) AS BIGINT), CAST(transactions AS B
 ORDER BY transactions DESC LIMIT 1`
 
 // OldestHolder returns who keeps the oldest rows; found is false if nobody keeps any.
-func (c *Conn) OldestHolder() (h Holder, found bool, err error) {
-	found, err = (driver.Conn{Driver: c}).Prep(sqlOldestHolder).One(func(r driver.Row) {
+func OldestHolder(c driver.Conn) (h Holder, found bool, err error) {
+	found, err = c.Prep(sqlOldestHolder).One(func(r driver.Row) {
 		h = Holder{Name: r.Text(0), For: time.Duration(r.Int(1)) * time.Millisecond, Transactions: r.Int(2)}
 	})
 	return h, found, err
