@@ -117,7 +117,8 @@ func usual(calls int, call func() error) (time.Duration, error) {
 	return times[calls/2], nil
 }
 
-// checkSnapshots finds a transaction, or a replication slot, that makes PostgreSQL keep what is gone.
+// checkSnapshots finds a transaction, or a replication slot, that makes PostgreSQL keep rows that
+// are gone.
 func checkSnapshots(ctx context.Context, st *stores.Stores) Check {
 	const name = "old snapshots"
 	holder, found, err := st.DB.OldestHolder(ctx)

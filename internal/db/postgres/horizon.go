@@ -37,7 +37,7 @@ func (h Holder) String() string {
 // Query texts are left out: they may have secrets.
 const sqlOldestHolder = `
 SELECT name, CAST(coalesce(1000 * seconds, 0) AS BIGINT), CAST(transactions AS BIGINT) FROM (
-  SELECT 'process ' || pid || ' (' || coalesce(nullif(application_name, ''), 'no application_name') || ' of ' || coalesce(usename, '?') || ')' AS name,
+  SELECT 'process ' || pid || ' (' || coalesce(nullif(application_name, ''), 'no application_name') || ' of ' || coalesce(usename, 'nobody') || ')' AS name,
     extract(epoch FROM clock_timestamp() - xact_start) AS seconds, greatest(age(backend_xmin), age(backend_xid)) AS transactions
   FROM pg_stat_activity WHERE (datname = current_database() OR datname IS NULL) AND pid <> pg_backend_pid()
     AND coalesce(backend_type, '') <> 'autovacuum worker' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
