@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -71,4 +73,32 @@ func receiveAll(t *testing.T, s *stores, q MessageQueue, sessions bool) int {
 		mustDo(t, s.Bus.Sessions().Close(t.Context(), q, *req.Session))
 	}
 	return len(list)
+}
+
+// A message that gets its old place back is before where other processes begin to look. They are
+// told.
+func TestAbandonedMessageIsFoundByOtherProcesses(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Postgres(t)
+	a, b := fixture.Serving(t, db.Options{URL: url}), fixture.Serving(t, db.Options{URL: url})
+	_, err := db.TransactIn(t.Context(), Key, a.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+		t.W.Polling = time.Hour // it finds nothing by looking
+		return 0, nil
+	})
+	mustDo(t, err)
+	q, _, err := a.Bus.PutMessageQueue(t.Context(), MessageQueue{Name: "acme/q", Tenant: tenantOf(t, a, "acme"), Lock: time.Hour, MaxDeliveries: 3}, 10)
+	mustDo(t, err)
+	receive := func(s *stores, id string) Message {
+		got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20, Wait: true})
+		if err != nil || len(got) != 1 || got[0].MessageID != id {
+			t.Fatalf("received %v, not %s: %v", got, id, err)
+		}
+		return got[0]
+	}
+	sendTo(t, a, q, MessageContent{MessageID: "first", Body: []byte("1")})
+	first := receive(b, "first")
+	sendTo(t, a, q, MessageContent{MessageID: "second", Body: []byte("1")})
+	receive(a, "second")
+	mustDo(t, b.Bus.Abandon(t.Context(), q, q.Subqueue(false), first.Lock, nil))
+	receive(a, "first")
 }
