@@ -92,6 +92,7 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 	}
 	checks = append(checks, Check{"durable write", took < 100*time.Millisecond, fmt.Sprintf("takes %s", took.Round(10*time.Microsecond))})
 	if where.URL != "" {
+		checks = append(checks, checkSnapshots(ctx, st))
 		return checks, false // any number of processes may use it
 	}
 	checks = append(checks, checkSpace(ctx, st))
@@ -114,6 +115,20 @@ func usual(calls int, call func() error) (time.Duration, error) {
 	}
 	slices.Sort(times)
 	return times[calls/2], nil
+}
+
+// checkSnapshots finds a transaction, or a replication slot, that makes PostgreSQL keep rows that
+// are gone.
+func checkSnapshots(ctx context.Context, st *stores.Stores) Check {
+	const name = "old snapshots"
+	holder, found, err := st.DB.OldestHolder(ctx)
+	switch {
+	case err != nil:
+		return Check{name, false, err.Error()}
+	case found && holder.Old():
+		return Check{name, false, fmt.Sprintf("VACUUM removes nothing that is gone since the snapshot of %s: end it (docs/postgresql.md, long transactions)", holder)}
+	}
+	return Check{name, true, "nobody keeps VACUUM from its work for long"}
 }
 
 // checkSpace reports the size of a SQLite file. Free space in it is no fault.

@@ -17,44 +17,19 @@ const (
 	sharedDueBatch = 64 // while tenants share the writer
 )
 
-// A message has a due time if it is scheduled, may expire or has had its last delivery. A locked
-// message is due again when its lock ends: it does not expire before.
-const (
-	sqlLaterDueMessage = "SELECT due_at FROM bodies WHERE due_at > ? ORDER BY due_at LIMIT 1"
-	sqlLaterDueQueue   = "SELECT due_at FROM queues WHERE due_at > ? ORDER BY due_at LIMIT 1"
-	sqlLaterIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at > ? ORDER BY delete_at LIMIT 1"
-
-	sqlDueMessages = `
-SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.flow < 16 THEN m.visible_at
-  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16), 0) END,
-  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0), m.size,
-  (SELECT q.forward_to FROM queues q WHERE q.no = m.subqueue / 4), (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4),
-  (SELECT q.version FROM queues q WHERE q.no = m.subqueue / 4 AND q.is_topic = 1)
-FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
-)
-
-// askNext returns the questions for when messages or queues are due next after a time; 0: never.
-// Whoever processes what is due by then notes when that is due again.
-func askNext(after int64, next *int64) (questions []driver.PipelineQuery) {
-	for _, sql := range []string{sqlLaterDueMessage, entity.SQLLaterForget, sqlLaterDueQueue, sqlLaterIdleQueue, entity.SQLForgetsMore} {
-		questions = append(questions, driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(after) }, OnRow: func(r driver.Row) {
-			if at := r.Int(0); *next == 0 || at < *next {
-				*next = at
-			}
-		}})
-	}
-	return questions
-}
-
 // dueTx is about what has a due time: messages, queues and remembered message ids.
 type dueTx struct {
 	*Tx
 	queues *queuesAhead // nil: they are to be asked again
 }
 
+// dueMessages has the floor of due messages. No queue has this subqueue.
+const dueMessages queue.Subqueue = 0
+
 // dueMessage is a message whose due time has come.
 type dueMessage struct {
 	sized
+	at                int64
 	flow, lockedUntil int64
 	subqueue          queue.Subqueue
 	deliveries        int
@@ -74,16 +49,20 @@ func (t *dueTx) process() (next int64, err error) {
 	if t.W.Parties.Now() {
 		most = sharedDueBatch
 	}
-	questions := []driver.PipelineQuery{{SQL: sqlDueMessages, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
+	floor, nextMessage := t.W.floors.Ready(dueMessages, t.Now), int64(0)
+	questions := []driver.PipelineQuery{{SQL: entity.SQLMessagesDue, Bind: func(st driver.Statement) driver.Statement { return st.Int(floor).Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
 		due = append(due, dueMessage{sized: sized{r.Int(0), r.Int(7)}, subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)),
-			expiresAt: r.Int(5), deadLetters: r.Int(6) != 0, forwardTo: r.Text(8), forwardDeadLettersTo: r.Text(9), topicVersion: r.Int(10)})
-	}}}
-	questions = append(questions, askNext(t.Now, &next)...)
+			expiresAt: r.Int(5), deadLetters: r.Int(6) != 0, forwardTo: r.Text(8), forwardDeadLettersTo: r.Text(9), topicVersion: r.Int(10), at: r.Int(11)})
+	}}, entity.AskNextMessage(t.W.floors.Next(dueMessages, t.Now), &nextMessage)}
+	questions = append(questions, entity.AskNext(t.Now, &next)...)
 	if err := t.RunPipeline(append(questions, t.askQueues()...)); err != nil {
 		return 0, err
 	}
-	if len(due) == int(most) { // there may be more
+	switch {
+	case len(due) == int(most): // there may be more
 		next = t.Now
+	case nextMessage > 0 && (next == 0 || nextMessage < next):
+		next = nextMessage
 	}
 	if err := t.foreseeDue(due); err != nil {
 		return 0, err
@@ -95,9 +74,13 @@ func (t *dueTx) process() (next int64, err error) {
 			next = t.Now // the rest is still due in the next transaction
 			break
 		}
+		t.W.floors.Taken(dueMessages, m.at)
 		if err := t.processMessage(m); err != nil {
 			return 0, err
 		}
+	}
+	if next != t.Now {
+		t.W.floors.Empty(dueMessages, t.Now, nextMessage)
 	}
 	if err := entity.ForgetMessageIDs(t.Conn, t.Now); err != nil {
 		return 0, err

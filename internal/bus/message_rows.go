@@ -27,6 +27,7 @@ type Message struct {
 	DeadLetterDescription string
 	hops                  int // how often it was forwarded
 	flow                  int64
+	visible               int64 // in a session only the end of its lock
 	shared                int64 // row in shared_bodies with its body; 0: it has its own
 }
 
@@ -58,7 +59,7 @@ func readMessage(r driver.Row, at int64) Message {
 		MessageContent: MessageContent{MessageID: r.Text(6), CorrelationID: r.Text(7), Subject: r.Text(8), To: r.Text(9), ReplyTo: r.Text(10),
 			ContentType: r.Text(11), Properties: r.Blob(12), Text: r.Int(13) != 0, Body: r.Blob(14), SessionID: r.Text(19),
 			ReplyToSessionID: r.Text(20), PartitionKey: r.Text(21), TTL: driver.FromMillisDuration(r.Int(22)), ScheduledAt: driver.FromMillisOrNil(r, 23), AMQP: r.Blob(29)},
-		EnqueuedAt: driver.FromMillis(r.Int(15)), DeadLetterReason: r.Text(16), DeadLetterDescription: r.Text(17), flow: r.Int(18),
+		EnqueuedAt: driver.FromMillis(r.Int(15)), DeadLetterReason: r.Text(16), DeadLetterDescription: r.Text(17), flow: r.Int(18), visible: r.Int(columnUntil),
 		ExpiresAt: driver.FromMillisOrNil(r, 24), EnqueuedSeq: r.Int(25), hops: int(r.Int(26)), DeadLetterSource: r.Text(27), shared: r.Int(28),
 	}
 	if m.EnqueuedSeq == 0 {

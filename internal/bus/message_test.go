@@ -341,7 +341,7 @@ func TestMessageQueryPlans(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
-	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, entity.SQLNumbered, entity.SQLNamed, entity.SQLOfTenant, sqlDueMessages, sqlLaterDueMessage, entity.SQLLaterForget, entity.SQLForgetsMore, sqlLaterDueQueue, sqlLaterIdleQueue, sqlNextSessions, sqlNamedSession, sqlSessionHolder, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, entity.SQLOldest} {
+	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, entity.SQLNumbered, entity.SQLNamed, entity.SQLOfTenant, entity.SQLMessagesDue, entity.SQLLaterDueMessage, entity.SQLLaterForget, entity.SQLForgetsMore, entity.SQLLaterDueQueue, entity.SQLLaterIdleQueue, sqlNextSessions, sqlNamedSession, sqlSessionHolder, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, entity.SQLOldest} {
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			err := c.Prep("EXPLAIN QUERY PLAN " + sql).Each(func(r driver.Row) error {
 				if step := r.Text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
@@ -384,7 +384,7 @@ func TestSessionQueryPlansOnPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.DB.Close()
-	for sql, parameters := range map[string]int{sqlNextSessions: 5, sqlNamedSession: 4, sqlCloseSession: 6, sqlReadyInSession: 7} {
+	for sql, parameters := range map[string]int{sqlNextSessions: 6, sqlNamedSession: 4, sqlCloseSession: 6, sqlReadyInSession: 7} {
 		var plan strings.Builder
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			st := c.Prep("EXPLAIN (COSTS OFF) " + sql)

@@ -4,9 +4,11 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay/internal/bus/clockmend"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/floors"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -26,6 +28,7 @@ type Participant struct {
 	nextTask  int64                    // when messages or queues are next due; 0: never
 	accessed  map[int64]int64          // entities → when their use was recorded last
 	checkedAt int64                    // when it last checked for work that others left, or that it missed
+	floors    floors.Floors[queue.Subqueue]
 }
 
 // gate gives a message to a receiver that delivers to an endpoint, if the endpoint may be sent
@@ -73,8 +76,11 @@ func newTx(t *db.Tx, p *Participant) *Tx {
 }
 
 func (p *Participant) Load() error {
-	p.nextTask = 0
-	return p.Conn.RunPipeline(askNext(0, &p.nextTask))
+	p.nextTask, p.floors.On = 0, p.Shared()
+	var message int64
+	err := p.Conn.RunPipeline(append(entity.AskNext(0, &p.nextTask), entity.AskNextMessage(0, &message)))
+	p.dueBy(message)
+	return err
 }
 
 // Refresh refuses receivers that wait for queues that no longer exist, and forgets these queues. A
@@ -95,6 +101,7 @@ func (p *Participant) Refresh() (questions []driver.PipelineQuery, answered func
 func (p *Participant) MarkAllDue(all bool) {
 	p.AllDue(0)
 	at := p.Clock()
+	p.floors.Sweep(at, p.Polling, all)
 	if p.Serving && (all || at-p.checkedAt >= db.Tending.Milliseconds()) {
 		p.nextTask, p.checkedAt = 1, at
 	}
@@ -105,6 +112,9 @@ func (p *Participant) Notified(n *db.Notification) {
 	n.Each(wordStatus, func(no, _, _ int64) { p.scanQueue(no) })
 	if n.Many[wordStatus] {
 		p.AllDue(0)
+	}
+	if n.Many[queue.WordReady] {
+		p.floors.Sweep(p.Clock(), 0, true)
 	}
 }
 
@@ -118,6 +128,8 @@ func (p *Participant) dueBy(at int64) {
 func (p *Participant) Ready(subqueue queue.Subqueue, at int64) {
 	if at == ReadyDespitePause {
 		delete(p.Paused, subqueue)
+	} else {
+		p.floors.Note(subqueue, at, p.Clock())
 	}
 	if p.Tracks(subqueue) {
 		p.ScanAt(subqueue, max(at, p.pausedUntil(subqueue)))
@@ -181,6 +193,7 @@ func (p *Participant) Serve(t *db.Tx) error {
 }
 
 func (p *Participant) Committed(t *db.Tx) {
+	p.floors.Committed(t.Took)
 	b := Key.Begun(t)
 	if b == nil {
 		return
@@ -195,6 +208,7 @@ func (p *Participant) Committed(t *db.Tx) {
 }
 
 func (p *Participant) Invalidate(t *db.Tx, at int64) {
+	p.floors.RolledBack()
 	if b := Key.Begun(t); b != nil {
 		for _, c := range b.Deliveries.served {
 			c.unserve()
@@ -233,5 +247,8 @@ func (p *Participant) RoundEnded(err error) {
 func (t *Tx) DueBy(at int64) {
 	if at > 0 && (t.nextDue == 0 || at < t.nextDue) {
 		t.nextDue = at
+	}
+	if at > 0 {
+		t.W.floors.Note(dueMessages, at, t.Now)
 	}
 }

@@ -21,23 +21,25 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 		w.DueAt[subqueue] = until
 		return nil, nil
 	}
-	var earliest int64
+	var next [scheduledFlow + 1]int64
 	questions := []driver.PipelineQuery{entity.AskRefusal(subqueue.Queue(), &refusal)}
-	for flow := range int64(scheduledFlow + 1) {
-		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
-			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(flow) },
-			OnRow: func(r driver.Row) {
-				if at := r.Int(0); earliest == 0 || at < earliest {
-					earliest = at
-				}
-			}})
+	for flow, after := range [len(next)]int64{w.floors.Next(subqueue, t.Now), scheduledFlow: t.Now} {
+		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? AND visible_at > ? ORDER BY visible_at LIMIT 1",
+			Bind:  func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(int64(flow)).Int(after) },
+			OnRow: func(r driver.Row) { next[flow] = r.Int(0) }})
 	}
 	if err := t.RunPipeline(questions); err != nil {
 		return nil, err
 	}
 	delete(w.DueAt, subqueue)
-	if earliest > 0 && refusal == nil { // else a change of the status has it scanned
-		w.DueAt[subqueue] = earliest
+	if refusal != nil { // a change of the status has it scanned
+		return refusal, nil
 	}
-	return refusal, nil
+	w.floors.Empty(subqueue, t.Now, next[0])
+	for _, at := range next {
+		if at > 0 {
+			w.ScanAt(subqueue, at)
+		}
+	}
+	return nil, nil
 }

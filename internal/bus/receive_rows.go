@@ -283,7 +283,7 @@ type readyMessages struct {
 // sqlReadyForMany reads no more bytes than asked for, but one message at least.
 const sqlReadyForMany = messageSelect + `, m.place FROM
   (SELECT m.*, sum(m.size) OVER ready AS total, row_number() OVER ready AS place FROM messages m
-    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND (q.status >= 2 OR q.kind = 'deleting'))
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at >= ?6 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND (q.status >= 2 OR q.kind = 'deleting'))
     WINDOW ready AS (ORDER BY m.visible_at, m.seq ROWS UNBOUNDED PRECEDING)
     ORDER BY m.visible_at, m.seq LIMIT ?4 + 0) m
   JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?5 OR m.place = 1`
@@ -335,7 +335,7 @@ func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) e
 	}
 	wanted, bytes = max(c.Max, min(wanted, maxReadyMessages)), max(c.MaxBytes, min(bytes, maxReadyBytes))
 	places := map[int64]int64{} // the join need not keep the order
-	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.flow).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
+	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.flow).Int(from.before).Int(int64(wanted)).Int(bytes).Int(t.W.floors.Ready(from.subqueue, t.Now)).Each(func(r driver.Row) error {
 		ready.list = append(ready.list, readMessage(r, t.Now))
 		places[r.Int(columnSeq)] = r.Int(columnPlace)
 		return nil
@@ -348,6 +348,9 @@ func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) e
 // take gives a ready message to the receiver, unless its time to live or its deliveries have run
 // out.
 func (t *deliveryTx) take(m *Message, from Source, c *Receiver) error {
+	if !from.session {
+		t.W.floors.Taken(from.subqueue, m.visible)
+	}
 	inDeadLetter := from.subqueue.Kind() == queue.SubqueueDeadLetter
 	if !inDeadLetter && (m.expired(t.Now) || m.Deliveries >= c.Queue.MaxDeliveries) {
 		t.removed++
@@ -397,6 +400,8 @@ func (t *deliveryTx) lock(m *Message, from Source) error {
 	visible := from.Until
 	if from.session {
 		visible = sessionHeld
+	} else {
+		t.W.floors.Note(from.subqueue, visible, t.Now)
 	}
 	return t.Prep(sqlLockMessage).Int(visible).Int(m.Token).Int(t.Now).Int(int64(m.Deliveries)).Int(m.Seq).Exec()
 }

@@ -16,9 +16,9 @@ func (t *sessionTx) prepare(sql string, q MessageQueue) driver.Statement {
 	return t.Prep(sql).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
 }
 
-const sqlNextSessions = "SELECT " + entity.SQLSessionContents + `, s.no, s.id, s.state
-FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?3 AND (q.status >= 2 OR q.kind = 'deleting'))
-ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
+const sqlNextSessions = "SELECT " + entity.SQLSessionContents + `, s.no, s.id, s.state, s.visible_at
+FROM sessions s WHERE s.queue = ?3 AND s.visible_at >= ?4 AND s.visible_at <= ?5 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?3 AND (q.status >= 2 OR q.kind = 'deleting'))
+ORDER BY s.visible_at, s.no LIMIT ?6 + 0`
 
 // sessionTx creates, locks and releases sessions. It has what the transaction has read of them.
 type sessionTx struct {
@@ -41,7 +41,8 @@ func (t *sessionTx) lockEnds(no, at int64) {
 
 type foundSession struct {
 	Session
-	has entity.SessionContents
+	has     entity.SessionContents
+	visible int64
 }
 
 // maxSessionsRead is how many sessions, with their states, one statement reads.
@@ -53,8 +54,8 @@ func (t *sessionTx) next(c *Receiver) (next foundSession, found bool, err error)
 	q, ahead := c.Queue, t.found[c.Queue.No]
 	if len(ahead) == 0 {
 		waiting := min(len(t.W.Waiters[c.Subqueue]), maxSessionsRead)
-		err := t.prepare(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
-			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, entity.ReadContents(r)})
+		err := t.prepare(sqlNextSessions, q).Int(q.No).Int(t.W.floors.Ready(c.Subqueue, t.Now)).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
+			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, entity.ReadContents(r), r.Int(6)})
 			return nil
 		})
 		if err != nil || len(ahead) == 0 {
@@ -82,6 +83,7 @@ func (t *sessionTx) acceptNext(c *Receiver) error {
 		if s.has.Held { // it stays the first
 			break
 		}
+		t.W.floors.Taken(c.Subqueue, s.visible)
 		if !s.has.Active { // its messages have expired or were deleted
 			if err := t.release(s.No, s.has); err != nil {
 				return err
@@ -104,6 +106,7 @@ func (t *sessionTx) lock(q MessageQueue, s *Session) error {
 	s.Token = queue.NewToken()
 	s.LockedUntil = driver.FromMillis(t.Now).Add(q.Lock)
 	until := s.LockedUntil.UnixMilli()
+	t.W.floors.Note(queue.SubqueueOf(q.No, subqueueSessions), until, t.Now)
 	return t.Prep(sqlLockSession).Int(s.Token).Int(until).Int(until).Int(s.No).Exec()
 }
 

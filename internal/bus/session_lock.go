@@ -75,22 +75,27 @@ func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpt
 	if !foundEmpty {
 		return nil, nil
 	}
-	sql, no := "SELECT visible_at FROM sessions WHERE queue = ? AND visible_at IS NOT NULL ORDER BY visible_at LIMIT 1", subqueue.Queue()
 	if !subqueue.IsOfQueue() { // the receiver gets an error when the lock ends
 		if until, known := t.sessions.until[int64(-subqueue)]; known {
 			w.DueAt[subqueue] = until
 			return nil, nil
 		}
-		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", int64(-subqueue)
+		_, err = t.Prep("SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL").Int(int64(-subqueue)).
+			One(func(r driver.Row) { w.DueAt[subqueue] = r.Int(0) })
+		return nil, err
 	}
-	questions := []driver.PipelineQuery{{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(no) }, OnRow: func(r driver.Row) { w.DueAt[subqueue] = r.Int(0) }}}
-	if subqueue.IsOfQueue() {
-		questions = append(questions, entity.AskRefusal(subqueue.Queue(), &refusal))
+	next, after := int64(0), w.floors.Next(subqueue, t.Now)
+	err = t.RunPipeline([]driver.PipelineQuery{entity.AskRefusal(subqueue.Queue(), &refusal),
+		{SQL: "SELECT visible_at FROM sessions WHERE queue = ? AND visible_at > ? ORDER BY visible_at LIMIT 1",
+			Bind:  func(st driver.Statement) driver.Statement { return st.Int(subqueue.Queue()).Int(after) },
+			OnRow: func(r driver.Row) { next = r.Int(0) }}})
+	if err != nil || refusal != nil { // a change of the status has it scanned
+		return refusal, err
 	}
-	if err = t.RunPipeline(questions); refusal != nil { // a change of the status has it scanned
-		delete(w.DueAt, subqueue)
+	if w.floors.Empty(subqueue, t.Now, next); next > 0 {
+		w.DueAt[subqueue] = next
 	}
-	return refusal, err
+	return nil, nil
 }
 
 // held returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that

@@ -305,6 +305,6 @@ func (t *deliveryTx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) er
 		return nil
 	}
 	t.forwarding.noteHeld(to)
-	t.Queue.WakeAt(to, t.Now)
+	t.Queue.WakeAt(to, visible) // its old place: see package floors
 	return nil
 }

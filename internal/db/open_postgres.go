@@ -56,3 +56,12 @@ func openPostgres(ctx context.Context, opts Options, domains []Domain) (*DB, err
 	}
 	return s, nil
 }
+
+// OldestHolder returns who on the PostgreSQL server keeps the oldest rows that are gone.
+func (s *DB) OldestHolder(ctx context.Context) (h postgres.Holder, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		h, found, err = postgres.OldestHolder(c)
+		return err
+	})
+	return h, found, err
+}

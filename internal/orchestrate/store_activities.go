@@ -68,6 +68,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 			Event: a.Event, Policy: a.Policy, KeyID: item.keyID, Number: 1, ScheduledAt: driver.FromMillis(t.Now), StartedAt: driver.FromMillis(t.Now),
 			Token: token, queue: workQueue, run: run})
 		t.w.queues.Sooner(t.w.queues.Find(workQueue), visible)
+		t.w.floors.Note(workQueue, visible, t.Now)
 	} else {
 		t.workItems().ready(workQueue, visible)
 	}
@@ -90,7 +91,7 @@ func (t workItemTx) takeActivities(p *workqueues.Queue, c *claim, most int) (tak
 	until := t.Now + c.Lock.Milliseconds()
 	var found []ActivityItem
 	var lost []ActivityItem // attempts
-	err = t.Prep(statements.ReadyActivities).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
+	err = t.Prep(statements.ReadyActivities).Int(p.No).Int(t.w.floors.Ready(p.No, t.Now)).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		a := ActivityItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), EventID: int(r.Int(3)), Name: p.Name, Event: payloadAt(r, 4, 14), Policy: r.Blob(5),
 			Number: int(r.Int(6)), Failures: int(r.Int(7)), Lost: int(r.Int(8)), ScheduledAt: driver.FromMillis(r.Int(9)), Token: r.Int(10), run: r.Int(12), KeyID: r.Text(13), queue: p.No}
 		if a.Token != 0 {
@@ -101,11 +102,13 @@ func (t workItemTx) takeActivities(p *workqueues.Queue, c *claim, most int) (tak
 		a.Number++
 		a.StartedAt, a.Token = driver.FromMillis(t.Now), queue.NewToken()
 		found = append(found, a)
+		t.w.floors.Taken(p.No, r.Int(15))
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
+	t.w.floors.Note(p.No, until, t.Now)
 	t.lostAttempts += len(lost)
 	for i := range lost {
 		if err := t.activityAttempt(&lost[i], ActivityOutcome{Outcome: ActivityLost}); err != nil {

@@ -257,7 +257,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	}
 	switch {
 	case workQueue != o.queue:
-		t.workItems().ready(workQueue, at)
+		t.workItems().ready(workQueue, 0) // an item that is ready keeps its time
 		return t.Prep(statements.MoveInstance).Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
 	case at > t.Now: // its first item is ready then
 		return nil

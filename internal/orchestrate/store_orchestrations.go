@@ -85,7 +85,7 @@ func (t workItemTx) takeOrchestrations(p *workqueues.Queue, c *claim, most int) 
 	if t.w.Shared() {
 		sized = maxArrivedEvents
 	}
-	err = t.Prep(statements.Ready).Int(t.Now).Int(sized).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
+	err = t.Prep(statements.Ready).Int(t.Now).Int(sized).Int(p.No).Int(t.w.floors.Ready(p.No, t.Now)).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		found = append(found, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
 			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
 			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == workqueues.SkipsCode, now: t.Now})
@@ -93,6 +93,7 @@ func (t workItemTx) takeOrchestrations(p *workqueues.Queue, c *claim, most int) 
 			found[len(found)-1].LostDeliveries++
 		}
 		sizes = append(sizes, r.Int(12))
+		t.w.floors.Taken(p.No, r.Int(13))
 		return nil
 	})
 	if err != nil {
@@ -122,6 +123,7 @@ func (t workItemTx) takeOrchestrations(p *workqueues.Queue, c *claim, most int) 
 			t.ready(p.No, until)
 		} else {
 			item.Token = queue.NewToken()
+			t.w.floors.Note(p.No, until, t.Now)
 		}
 		err := t.Prep(statements.LockInstance).Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
 		if err != nil {
@@ -157,7 +159,7 @@ func (t *tx) unlockInstance(item *OrchestrationItem, workQueue int64) error {
 			return err
 		}
 	}
-	_, err := t.Prep(statements.UnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.workItems().ready(workQueue, max(r.Int(0), t.Now)) })
+	_, err := t.Prep(statements.UnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.workItems().ready(workQueue, r.Int(0)) })
 	return err
 }
 
@@ -327,7 +329,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	err = t.Prep(statements.CompleteOrchestration).Int(next).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
 		Int(item.Instance).Int(item.Token).Exec()
 	delete(t.woken, item.Instance)
-	t.workItems().ready(held.queue, max(next, t.Now))
+	t.workItems().ready(held.queue, next)
 	return err
 }
 

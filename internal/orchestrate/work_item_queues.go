@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/floors"
 	"github.com/forebayhq/forebay/internal/orchestrate/clockmend"
 	"github.com/forebayhq/forebay/internal/orchestrate/inbox"
 	"github.com/forebayhq/forebay/internal/orchestrate/places"
@@ -46,6 +47,7 @@ const neverVisible = inbox.Never
 type participant struct {
 	*db.Writer
 	queues   workqueues.Set
+	floors   floors.Floors[int64] // of the queues, by number
 	waiting  []*claim
 	stale    bool           // other processes may have made queues that it has not been told of
 	unknown  map[int64]bool // numbers of queues that other processes have made
@@ -173,7 +175,10 @@ func (s *Store) Reconsider(ctx context.Context) error {
 const selectQueues = "SELECT no, tenant, kind, name FROM orchestration_queues"
 
 // Load reads the queues. Each counts as due until a claim finds nothing in it.
-func (l *participant) Load() error { return l.load(nil) }
+func (l *participant) Load() error {
+	l.floors.On = l.Shared()
+	return l.load(nil)
+}
 
 func (l *participant) load(without map[workqueues.ID]int64) error {
 	err := l.Conn.Prep(selectQueues).Each(func(r driver.Row) error {
@@ -250,13 +255,14 @@ func (t workItemTx) readQueue(id workqueues.ID) (no int64, err error) {
 	return no, nil
 }
 
-// ready notes that an item of the queue is ready at that time.
+// ready notes that an item of the queue is ready at that time, which may be past.
 func (t workItemTx) ready(workQueue, at int64) {
 	if at >= neverVisible {
 		return
 	}
+	t.w.floors.Note(workQueue, at, t.Now)
 	if q := t.w.queues.Find(workQueue); q != nil {
-		t.w.queues.Sooner(q, at)
+		t.w.queues.Sooner(q, max(at, t.Now))
 	} // a new queue is due once it is known
 	if t.w.Shared() {
 		t.Notify(notifyReady, workQueue, 0, at)
@@ -265,6 +271,7 @@ func (t workItemTx) ready(workQueue, at int64) {
 
 func (l *participant) Notified(n *db.Notification) {
 	n.Each(notifyReady, func(workQueue, _, at int64) {
+		l.floors.Note(workQueue, at, l.Clock())
 		if q := l.queues.Find(workQueue); q != nil {
 			l.queues.Sooner(q, at)
 		} else if len(l.unknown) < mostUnknown {
@@ -293,6 +300,7 @@ func (l *participant) MarkAllDue(all bool) {
 		return
 	}
 	l.allDueAt = at
+	l.floors.Sweep(at, l.Polling, all)
 	l.queues.SetAllDue(0)
 	l.stale = l.Shared()
 }
@@ -408,17 +416,23 @@ func (t workItemTx) noteNextDue(queues []*workqueues.Queue) error {
 	if len(queues) == 0 {
 		return nil
 	}
-	questions := make([]driver.PipelineQuery, len(queues))
+	questions, next := make([]driver.PipelineQuery, len(queues)), make([]int64, len(queues))
 	for i, p := range queues {
 		table := "orchestration_items"
 		if p.Kind == workqueues.Activities {
 			table = "orchestration_activities"
 		}
 		questions[i] = driver.PipelineQuery{SQL: "SELECT visible_at FROM " + table + " WHERE work_queue = ? AND visible_at > ? ORDER BY visible_at LIMIT 1",
-			Bind:  func(st driver.Statement) driver.Statement { return st.Int(p.No).Int(t.Now) },
-			OnRow: func(r driver.Row) { t.w.queues.Sooner(p, r.Int(0)) }}
+			Bind:  func(st driver.Statement) driver.Statement { return st.Int(p.No).Int(t.w.floors.Next(p.No, t.Now)) },
+			OnRow: func(r driver.Row) { next[i] = r.Int(0); t.w.queues.Sooner(p, next[i]) }}
 	}
-	return t.RunPipeline(questions)
+	if err := t.RunPipeline(questions); err != nil {
+		return err
+	}
+	for i, p := range queues {
+		t.w.floors.Empty(p.No, t.Now, next[i])
+	}
+	return nil
 }
 
 // claimFor returns a waiting claim that takes a new activity at once; nil: there is none. No
@@ -438,6 +452,7 @@ func (t workItemTx) claimFor(workQueue int64) *claim {
 
 // Committed answers the claims that were served.
 func (l *participant) Committed(of *db.Tx) {
+	l.floors.Committed(of.Took)
 	t := key.Begun(of)
 	if t == nil {
 		return
@@ -452,6 +467,7 @@ func (l *participant) Committed(of *db.Tx) {
 }
 
 func (l *participant) Invalidate(of *db.Tx, at int64) {
+	l.floors.RolledBack()
 	if t := key.Begun(of); t != nil {
 		for _, c := range t.served {
 			c.unserve()

@@ -39,8 +39,9 @@ func Held(instance, token, last, at int64, ends, anew bool) driver.Prefetch {
 const (
 	Ready = `
 SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.lock_token, 0), coalesce(o.key_id, ''),
-  coalesce((SELECT sum(length(i.event)) FROM (SELECT event FROM orchestration_inbox WHERE instance = t.instance AND visible_at <= ? ORDER BY no LIMIT ? + 0) i), 0)
-FROM (SELECT instance, number, events, deliveries, custom, run, lock_token FROM orchestration_items WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) t
+  coalesce((SELECT sum(length(i.event)) FROM (SELECT event FROM orchestration_inbox WHERE instance = t.instance AND visible_at <= ? ORDER BY no LIMIT ? + 0) i), 0), t.visible_at
+FROM (SELECT instance, number, events, deliveries, custom, run, lock_token, visible_at FROM orchestration_items
+    WHERE work_queue = ? AND visible_at >= ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 	Arrived = `
 SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
@@ -65,8 +66,8 @@ const (
 
 // ReadyActivities are activities of a queue that are ready.
 const ReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.lock_token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, '')
-FROM (SELECT * FROM orchestration_activities WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) a
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.lock_token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, ''), a.visible_at
+FROM (SELECT * FROM orchestration_activities WHERE work_queue = ? AND visible_at >= ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) a
   CROSS JOIN orchestrations o ON o.no = a.instance`
 
 // LockActivity locks an activity that is claimed.
