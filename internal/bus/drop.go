@@ -106,8 +106,7 @@ func (w *Participant) dropQueue(no int64) {
 	}
 }
 
-// purgeBatch is how many messages one transaction removes. Copies of a topic lie among those of
-// its other subscriptions. So each may be on a page of its own, and others wait for all of these.
+// purgeBatch messages go in one transaction. Each copy of a topic may be on a page of its own.
 const purgeBatch = 100
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The

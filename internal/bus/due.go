@@ -29,12 +29,11 @@ const dueMessages queue.Subqueue = 0
 // dueMessage is a message whose due time has come.
 type dueMessage struct {
 	sized
-	at                int64
-	flow, lockedUntil int64
-	subqueue          queue.Subqueue
-	deliveries        int
-	expiresAt         int64 // 0: never
-	deadLetters       bool  // its queue dead-letters expired messages
+	at, flow, lockedUntil int64
+	subqueue              queue.Subqueue
+	deliveries            int
+	expiresAt             int64 // 0: never
+	deadLetters           bool  // its queue dead-letters expired messages
 
 	forwardTo, forwardDeadLettersTo string // of its queue
 	topicVersion                    int64  // 0: it is in no topic
