@@ -258,8 +258,8 @@ func (t *deliveryTx) TakeReady(from Source, c *Receiver) error {
 	}
 }
 
-// readyForOne reads up to limit messages that are ready for a receiver. more reports that there may
-// be others, though it has found fewer: the next one would exceed the receiver's bytes.
+// readyForOne reads up to limit messages that are ready for a receiver. more reports that there
+// may be others even if it has found fewer. They would exceed what may be read at once.
 func (t *deliveryTx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, more bool, err error) {
 	bytes := c.bytes
 	err = t.prepReady(*from, c, limit).Each(func(r driver.Row) error {
@@ -311,7 +311,6 @@ func (t *deliveryTx) readyForMany(from Source, c *Receiver, limit int) (found []
 	for bytes := c.bytes; len(found) < limit; {
 		if len(ready.list) == 0 {
 			if ready.all || len(found) > 0 { // those are not locked yet, and would be found again
-				more = !ready.all
 				break
 			}
 			if err := t.readReady(from, c, ready); err != nil {
@@ -327,7 +326,7 @@ func (t *deliveryTx) readyForMany(from Source, c *Receiver, limit int) (found []
 		bytes += m.Size()
 		found, ready.list = append(found, m), ready.list[1:]
 	}
-	return found, more, nil
+	return found, more || len(ready.list) == 0 && !ready.all, nil
 }
 
 func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) error {
