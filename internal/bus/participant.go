@@ -108,7 +108,7 @@ func (p *Participant) MarkAllDue(all bool) {
 }
 
 func (p *Participant) Notified(n *db.Notification) {
-	n.Each(wordMessages, func(_, _, at int64) { p.dueBy(at) })
+	n.Each(wordMessages, func(_, _, at int64) { p.dueBy(at); p.floors.Note(dueMessages, at, 0) }) // it is the first of several
 	n.Each(wordStatus, func(no, _, _ int64) { p.scanQueue(no) })
 	if n.Many[wordStatus] {
 		p.AllDue(0)

@@ -228,25 +228,28 @@ func (t *deliveryTx) TakeReady(from Source, c *Receiver) error {
 	for {
 		limit, taken := c.Max-len(c.Messages), len(c.Messages)
 		var found []Message
-		var tooLarge bool
+		var more bool
 		var err error
 		if t.W.Shared() && !from.session {
-			found, tooLarge, err = t.readyForMany(from, c, limit)
+			found, more, err = t.readyForMany(from, c, limit)
 		} else {
-			found, tooLarge, err = t.readyForOne(&from, c, limit)
+			found, more, err = t.readyForOne(&from, c, limit)
 		}
 		if err != nil {
 			return err
 		}
 		c.Messages = slices.Grow(c.Messages, len(found))
 		for i := range found {
+			if !from.session {
+				t.W.floors.Taken(from.subqueue, found[i].visible)
+			}
 			if err := t.take(&found[i], from, c); err != nil {
 				return err
 			}
 		}
 		// Messages that expired or were dead-lettered leave room for others.
 		elsewhere := taken+len(found) > len(c.Messages)
-		if !elsewhere || !tooLarge && len(found) < limit {
+		if !elsewhere || !more && len(found) < limit {
 			return nil
 		}
 		if c.cut = t.removed >= maxRemoved || !from.session && t.copied.Full(); c.cut { // the next scan continues
@@ -255,23 +258,23 @@ func (t *deliveryTx) TakeReady(from Source, c *Receiver) error {
 	}
 }
 
-// readyForOne reads up to limit messages that are ready for a receiver. tooLarge reports that the
-// next message would exceed its bytes.
-func (t *deliveryTx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
+// readyForOne reads up to limit messages that are ready for a receiver. more reports that there
+// may be others even if it has found fewer. They would exceed what may be read at once.
+func (t *deliveryTx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, more bool, err error) {
 	bytes := c.bytes
 	err = t.prepReady(*from, c, limit).Each(func(r driver.Row) error {
 		if from.session {
 			from.Until = r.Int(columnUntil)
 		}
 		if bytes > 0 && bytes+r.Int(columnSize) > c.MaxBytes {
-			tooLarge = true
+			more = true
 			return driver.ErrStop
 		}
 		bytes += r.Int(columnSize)
 		found = append(found, readMessage(r, t.Now))
 		return nil
 	})
-	return found, tooLarge, driver.UnlessStopped(err)
+	return found, more, driver.UnlessStopped(err)
 }
 
 // readyMessages are what was read of a subqueue for all receivers that wait there.
@@ -296,7 +299,7 @@ const (
 
 // readyForMany is readyForOne where a statement costs a round trip. It reads once for all
 // receivers that wait in the subqueue.
-func (t *deliveryTx) readyForMany(from Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
+func (t *deliveryTx) readyForMany(from Source, c *Receiver, limit int) (found []Message, more bool, err error) {
 	ready := t.ready[from.subqueue]
 	if ready == nil {
 		ready = &readyMessages{}
@@ -317,13 +320,13 @@ func (t *deliveryTx) readyForMany(from Source, c *Receiver, limit int) (found []
 		}
 		m := ready.list[0]
 		if bytes > 0 && bytes+m.Size() > c.MaxBytes {
-			tooLarge = true
+			more = true
 			break
 		}
 		bytes += m.Size()
 		found, ready.list = append(found, m), ready.list[1:]
 	}
-	return found, tooLarge, nil
+	return found, more || len(ready.list) == 0 && !ready.all, nil
 }
 
 func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) error {
@@ -348,9 +351,6 @@ func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) e
 // take gives a ready message to the receiver, unless its time to live or its deliveries have run
 // out.
 func (t *deliveryTx) take(m *Message, from Source, c *Receiver) error {
-	if !from.session {
-		t.W.floors.Taken(from.subqueue, m.visible)
-	}
 	inDeadLetter := from.subqueue.Kind() == queue.SubqueueDeadLetter
 	if !inDeadLetter && (m.expired(t.Now) || m.Deliveries >= c.Queue.MaxDeliveries) {
 		t.removed++

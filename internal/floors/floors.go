@@ -80,11 +80,11 @@ func (f *Floors[K]) Ready(part K, now int64) int64 {
 	}
 	l := f.change(part)
 	l.noted, l.notedNext = 0, 0
-	f.floors[part] = l
-	if l.ready == 0 || l.ready > now { // the clock has been set back
-		f.swept = true
-		return 0
+	if l.ready > now { // the clock has been set back
+		l.ready = 0
 	}
+	f.floors[part] = l
+	f.swept = f.swept || l.ready == 0
 	return l.ready
 }
 
@@ -150,10 +150,10 @@ func (f *Floors[K]) change(part K) floor {
 // Committed follows a transaction that is on disk, and took so long.
 func (f *Floors[K]) Committed(took time.Duration) {
 	switch {
-	case f.swept:
-		f.cost += max(took-f.usual, 0)
 	case f.usual == 0:
 		f.usual = took
+	case f.swept: // shorter ones count as well: parts that are new are scanned all the time
+		f.cost += took - f.usual
 	default:
 		f.usual += (took - f.usual) / 16
 	}

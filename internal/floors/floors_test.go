@@ -69,6 +69,8 @@ func TestRowThatComesDuringAScanIsNotPassed(t *testing.T) {
 func TestClockThatWentBackScansFromTheBeginning(t *testing.T) {
 	f := known(t)
 	wants(t, f, 99, 0, 199)
+	f.Taken("q", 50)
+	wants(t, f, 150, 50, 199) // what is between was not taken
 }
 
 // What a failed transaction has taken is there again.
@@ -103,6 +105,17 @@ func TestCostlySweepsAreRare(t *testing.T) {
 	wants(t, f, 11_000, 2000, 1<<63-2)
 	f.Sweep(13_000, time.Second, false)
 	wants(t, f, 13_000, 0, 13_000)
+}
+
+// A first scan of a part begins at the beginning, too. That need not take longer than others.
+func TestNewPartsDoNotMakeSweepsRare(t *testing.T) {
+	f := known(t)
+	for i := range int64(200) {
+		f.Ready(string(rune('A'+i)), 100+i)
+		f.Committed(time.Duration(i%3) * time.Millisecond)
+	}
+	f.Sweep(1100, time.Second, false)
+	wants(t, f, 1100, 0, 1100)
 }
 
 func TestDatabaseWithoutOldEntriesHasNoFloors(t *testing.T) {
