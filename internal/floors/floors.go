@@ -39,7 +39,7 @@ type Floors[K comparable] struct {
 // mostPause.
 const (
 	share     = 100
-	mostPause = time.Minute
+	mostPause = 30 * time.Second
 )
 
 // floor is that of a part. 0: nothing is known.
