@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -181,6 +182,39 @@ SELECT 2000000 + a.seq * 50 + n.no * 7 + o.no, ?1, 0, 0, 1, ?2 FROM jobs a,
 		page, err := s.Jobs.Jobs(t.Context(), JobQuery{Tenant: theirs, Below: 1_500_000, Limit: 10})
 		if err != nil || len(page.Jobs) != 0 || page.Next != 0 {
 			t.Errorf("%+v, %v", page, err)
+		}
+	})
+}
+
+// A list of those that are over reads more of them as long as its page is not full.
+func TestListsOfThoseThatAreOver(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		mine, theirs, no := tenantNamed(t, s, "mine"), tenantNamed(t, s, "theirs"), queueOf(t, s, "q")
+		of := []NewJob{{ID: "job_0", Tenant: mine}, {ID: "job_1", Tenant: mine}}
+		for i := range 1500 {
+			of = append(of, NewJob{ID: fmt.Sprint("job_", i+2), Tenant: theirs})
+		}
+		for i := range of {
+			of[i].Queue, of[i].Task = no, "t"
+		}
+		submitAll(t, s, of...)
+		_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
+			return struct{}{}, errors.Join(t.Prep("DELETE FROM messages").Exec(), t.Prep(`INSERT INTO outcomes (seq, status, generation, attempt, version, completed_at)
+SELECT seq, CASE id WHEN 'job_0' THEN 'failed' WHEN 'job_1' THEN 'cancelled' ELSE 'expired' END, 1, 1, 3, 1000 FROM jobs`).Exec())
+		})
+		mustDo(t, err)
+		for _, c := range []struct {
+			tenant   int64
+			statuses []forebay.Status
+			jobs     int
+		}{
+			{mine, []forebay.Status{forebay.StatusFailed}, 1}, {mine, []forebay.Status{forebay.StatusCancelled, forebay.StatusFailed}, 2}, {mine, []forebay.Status{forebay.StatusExpired}, 0},
+			{theirs, []forebay.Status{forebay.StatusExpired}, 1500}, {0, []forebay.Status{forebay.StatusFailed, forebay.StatusExpired}, 1501},
+		} {
+			q := JobQuery{Tenant: c.tenant, Statuses: c.statuses, Limit: 100}
+			if got, pages := listed(t, s, q); len(got) != c.jobs || pages != max(1, (c.jobs+99)/100) {
+				t.Errorf("%v of %d: %d jobs in %d pages", c.statuses, c.tenant, len(got), pages)
+			}
 		}
 	})
 }

@@ -68,10 +68,10 @@ func (s *Instances) PurgeMany(ctx context.Context, tenant string, req ListReques
 }
 
 // PurgeExpired deletes the instances of all tenants that ended longer than keep ago, and returns
-// their number. It does nothing if another process has done it within the interval. It pauses
-// between steps, so that others can use the database.
+// their number. It does nothing if another process has done it within the interval, for instances
+// that are kept as long. It pauses between steps, so that others can use the database.
 func (s *Instances) PurgeExpired(ctx context.Context, keep, every time.Duration) (purged int, err error) {
-	mine, err := s.store.ClaimChore(ctx, "purge-orchestrations", every*9/10)
+	mine, err := s.store.ClaimChore(ctx, "purge-orchestrations "+keep.String(), every*9/10)
 	if err != nil || !mine {
 		return 0, err
 	}

@@ -81,14 +81,15 @@ func TestPurgeExpired(t *testing.T) {
 		p.ends(t, last, forebay.OrchestrationCompleted)
 		<-time.After(2 * time.Hour)
 		p.ends(t, p.start(t, StartRequest{Name: "nothing", ID: "young"}), forebay.OrchestrationCompleted)
-		purge := func(want int) {
+		purge := func(keep time.Duration, want int) {
 			t.Helper()
-			if n, err := p.PurgeExpired(context.Background(), time.Hour, time.Hour); err != nil || n != want {
+			if n, err := p.PurgeExpired(context.Background(), keep, time.Hour); err != nil || n != want {
 				t.Errorf("purged %d, not %d: %v", n, want, err)
 			}
 		}
-		purge(451)
-		purge(0) // this hour's turn was taken
+		purge(3*time.Hour, 0)
+		purge(time.Hour, 451) // what is kept for less is purged at once
+		purge(time.Hour, 0)   // this hour's turn was taken
 		for _, id := range []string{"open", "young"} {
 			if _, err := p.Get(t.Context(), tenant, id); err != nil {
 				t.Errorf("%s: %v", id, err)

@@ -3,6 +3,7 @@ package retention
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -47,13 +48,14 @@ func (r Policy) query(now time.Time) (q query) {
 }
 
 // PurgeExpired deletes the jobs that are kept no longer and returns how many. All processes that
-// share a database call it at the same interval. It does its work in one of them.
+// share a database call it at the same interval. It does its work in one of them. A policy that is
+// new takes no heed of when another one was followed.
 func (s *Service) PurgeExpired(ctx context.Context, r Policy, every time.Duration) (purged int, err error) {
 	if r == (Policy{}) {
 		return 0, nil
 	}
 	// A little less, so that a process that is alone does not come just too early.
-	mine, err := s.store.ClaimChore(ctx, "purge", every*9/10)
+	mine, err := s.store.ClaimChore(ctx, fmt.Sprint("purge ", r.Succeeded, " ", r.Failed, " ", r.SetAside), every*9/10)
 	if err != nil || !mine {
 		return 0, err
 	}

@@ -52,7 +52,10 @@ const (
 	maxScan = 5000
 	// maxWindow bounds how many entries of an index of all tenants one list reads.
 	maxWindow = 20_000
-	// scanStep is how many jobs are read at once.
+	// firstWindow is how many of them it reads first, where only the status is asked for. Each
+	// further step is four times the one before.
+	firstWindow = 500
+	// scanStep is how many jobs are read at once. Where few are wanted, each step is twice the one before.
 	scanStep = 250
 )
 
@@ -64,7 +67,8 @@ const (
 	SQLOfID          = "SELECT j.seq FROM jobs j WHERE j.id = ?1 AND (?2 = 0 OR j.tenant = ?2)"
 	SQLOfAll         = "SELECT j.seq FROM jobs j WHERE j.seq < ?1 AND j.seq >= ?2 ORDER BY j.seq DESC LIMIT ?3 + 0"
 	SQLAlive         = "SELECT m.seq, m.tenant, m.subqueue, m.visible_at, m.lock_token, m.waiting FROM messages m WHERE m.seq < ?1 AND m.seq >= ?2 ORDER BY m.seq DESC LIMIT ?3 + 0"
-	SQLUnhappy       = "SELECT o.seq, (SELECT j.tenant FROM jobs j WHERE j.seq = o.seq) FROM outcomes o " +
+	// The tenant is looked up where the status is the fourth value, or that is ''.
+	SQLUnhappy = "SELECT o.seq, o.status, CASE WHEN o.status = ?4 OR ?4 = '' THEN (SELECT j.tenant FROM jobs j WHERE j.seq = o.seq) END FROM outcomes o " +
 		"WHERE o.seq < ?1 AND o.seq >= ?2 AND o.status <> 'succeeded' ORDER BY o.seq DESC LIMIT ?3 + 0"
 )
 
@@ -79,6 +83,12 @@ const (
 var (
 	SQLListed   = "SELECT " + listColumns
 	SQLOfListed = " JOIN jobs j ON j.seq = x.no LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue"
+)
+
+// SQLNarrow reads what most filters are about, which takes a fraction of reading jobs.
+const (
+	SQLNarrow   = "SELECT j.seq, j.queue, j.task, j.priority, j.created_at"
+	SQLOfNarrow = " JOIN jobs j ON j.seq = x.no"
 )
 
 // SQLUsage sums up the use of attempts.
@@ -122,12 +132,19 @@ func List(c driver.Conn, q Query) (page Page, err error) {
 		return page, err
 	}
 	at := c.Now()
-	for left := found.numbers; len(left) > 0 && len(page.Jobs) < q.Limit; {
-		step := left[:min(len(left), max(scanStep, q.Limit))]
+	for left, size := found.numbers, max(scanStep, q.Limit); len(left) > 0 && len(page.Jobs) < q.Limit; {
 		if !q.selective() {
-			step = left[:min(len(left), q.Limit)]
+			size = q.Limit
 		}
-		jobs, err := readListed(c, step, at)
+		step := left[:min(len(left), size)]
+		numbers := step
+		if q.narrows() {
+			size *= 2
+			if numbers, err = q.narrow(c, step); err != nil {
+				return page, err
+			}
+		}
+		jobs, err := readListed(c, numbers, at)
 		if err != nil {
 			return page, err
 		}
@@ -167,6 +184,22 @@ func (q *Query) selective() bool {
 		q.CreatedAfter > 0 || q.CreatedBefore > 0 || q.SessionID != "" || q.CorrelationID != ""
 }
 
+// narrows reports whether the query selects by columns of jobs that are read ahead of the others.
+func (q *Query) narrows() bool {
+	return q.Queue != 0 || q.Task != "" || q.Priority != nil || q.CreatedAfter > 0 || q.CreatedBefore > 0
+}
+
+// narrow returns the jobs among these that have what is wanted in the columns that are read first.
+func (q *Query) narrow(c driver.Conn, numbers []int64) (wanted []int64, err error) {
+	err = driver.EachOf(c, SQLNarrow, SQLOfNarrow, numbers, func(r driver.Row) error {
+		if q.wantsColumns(r.Int(1), r.Text(2), int(r.Int(3)), r.Int(4)) {
+			wanted = append(wanted, r.Int(0))
+		}
+		return nil
+	})
+	return wanted, err
+}
+
 // candidates finds numbers along the shortest index that has all that is wanted.
 func (q *Query) candidates(c driver.Conn, below, from int64) (candidates, error) {
 	limit := maxScan
@@ -187,9 +220,9 @@ func (q *Query) candidates(c driver.Conn, below, from int64) (candidates, error)
 	case q.Tenant != 0 && q.SessionID != "":
 		st = c.Prep(SQLOfSession).Int(q.Tenant).Int(below).Int(from).Int(int64(limit)).Text(q.SessionID)
 	case alive || q.WaitingFor != "":
-		return q.alive(c, below, from)
+		return q.windows(c, below, from, q.alive)
 	case unhappy:
-		return q.unhappy(c, below, from)
+		return q.windows(c, below, from, q.unhappy)
 	case q.Tenant != 0:
 		st = c.Prep(SQLOfTenant).Int(q.Tenant).Int(below).Int(from).Int(int64(limit))
 	default:
@@ -206,25 +239,53 @@ func (q *Query) candidates(c driver.Conn, below, from int64) (candidates, error)
 	return found, err
 }
 
+// windows reads an index of all tenants in steps, until it has enough for a page or has read
+// maxWindow entries.
+func (q *Query) windows(c driver.Conn, below, from int64, read func(c driver.Conn, below, from int64, limit int) (candidates, error)) (all candidates, err error) {
+	size := maxWindow // for a page may need them all
+	if q.onlyStatus() {
+		size = max(firstWindow, 2*q.Limit)
+	}
+	for left := maxWindow; left > 0; size *= 4 {
+		size = min(size, left)
+		found, err := read(c, below, from, size)
+		if err != nil {
+			return candidates{}, err
+		}
+		all.numbers = append(all.numbers, found.numbers...)
+		all.lowest, all.ended = found.lowest, found.ended
+		if found.ended || len(all.numbers) > q.Limit {
+			break
+		}
+		below, left = found.lowest, left-size
+	}
+	return all.cut(), nil
+}
+
+// onlyStatus reports whether all that windows find is wanted.
+func (q *Query) onlyStatus() bool {
+	return !q.narrows() && q.WaitingFor == "" && q.SessionID == "" && q.CorrelationID == "" && len(q.Metadata) == 0
+}
+
 // alive finds jobs that are not over by their messages. Plain messages lie between these.
-func (q *Query) alive(c driver.Conn, below, from int64) (candidates, error) {
+func (q *Query) alive(c driver.Conn, below, from int64, limit int) (found candidates, err error) {
 	type message struct{ seq, queue int64 }
 	var mine []message
-	seen, lowest, ofJobs := 0, int64(0), map[int64]bool{}
+	seen, ofJobs := 0, map[int64]bool{}
 	at := c.Now()
-	err := c.Prep(SQLAlive).Int(below).Int(from).Int(maxWindow).Each(func(r driver.Row) error {
+	err = c.Prep(SQLAlive).Int(below).Int(from).Int(int64(limit)).Each(func(r driver.Row) error {
 		seen++
-		lowest = r.Int(0)
+		found.lowest = r.Int(0)
 		subqueue := queue.Subqueue(r.Int(2))
 		status := liveStatus(subqueue, r.Int(3) > at, !r.IsNull(4), forebay.WaitReason(r.Text(5)))
 		if subqueue.Kind() < queue.SubqueueDeadLetter && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, status)) && (q.Tenant == 0 || q.Tenant == r.Int(1)) && (q.Queue == 0 || q.Queue == subqueue.Queue()) {
-			mine = append(mine, message{lowest, subqueue.Queue()})
+			mine = append(mine, message{found.lowest, subqueue.Queue()})
 			ofJobs[subqueue.Queue()] = false
 		}
 		return nil
 	})
 	if err != nil {
-		return candidates{}, err
+		return found, err
 	}
 	queues := make([]int64, 0, len(ofJobs))
 	for no := range ofJobs {
@@ -235,32 +296,31 @@ func (q *Query) alive(c driver.Conn, below, from int64) (candidates, error) {
 		ofJobs[r.Int(0)] = true
 		return nil
 	})
-	if err != nil {
-		return candidates{}, err
-	}
-	found := candidates{lowest: lowest, ended: seen < maxWindow}
 	for _, m := range mine {
 		if ofJobs[m.queue] {
 			found.numbers = append(found.numbers, m.seq)
 		}
 	}
-	return found.cut(), nil
+	found.ended = seen < limit
+	return found, err
 }
 
 // unhappy finds jobs that are over and have not succeeded.
-func (q *Query) unhappy(c driver.Conn, below, from int64) (candidates, error) {
-	found := candidates{}
-	seen := 0
-	err := c.Prep(SQLUnhappy).Int(below).Int(from).Int(maxWindow).Each(func(r driver.Row) error {
+func (q *Query) unhappy(c driver.Conn, below, from int64, limit int) (found candidates, err error) {
+	seen, only := 0, ""
+	if len(q.Statuses) == 1 {
+		only = string(q.Statuses[0])
+	}
+	err = c.Prep(SQLUnhappy).Int(below).Int(from).Int(int64(limit)).Text(only).Each(func(r driver.Row) error {
 		seen++
 		found.lowest = r.Int(0)
-		if q.Tenant == 0 || q.Tenant == r.Int(1) {
+		if slices.Contains(q.Statuses, forebay.Status(r.Text(1))) && (q.Tenant == 0 || q.Tenant == r.Int(2)) {
 			found.numbers = append(found.numbers, found.lowest)
 		}
 		return nil
 	})
-	found.ended = seen < maxWindow
-	return found.cut(), err
+	found.ended = seen < limit
+	return found, err
 }
 
 // cut leaves as many candidates as one list reads.
@@ -274,6 +334,9 @@ func (f candidates) cut() candidates {
 
 // readListed reads the jobs of these numbers, newest first.
 func readListed(c driver.Conn, numbers []int64, at int64) ([]Job, error) {
+	if len(numbers) == 0 {
+		return nil, nil
+	}
 	jobs := make([]Job, 0, len(numbers))
 	err := driver.EachOf(c, SQLListed, SQLOfListed, numbers, func(r driver.Row) error {
 		jobs = append(jobs, readJob(r, at))
@@ -298,12 +361,15 @@ func addUsage(c driver.Conn, jobs []Job) error {
 	})
 }
 
+func (q *Query) wantsColumns(queue int64, task string, priority int, created int64) bool {
+	return (q.Queue == 0 || queue == q.Queue) && (q.Task == "" || task == q.Task) && (q.Priority == nil || priority == *q.Priority) &&
+		created >= q.CreatedAfter && (q.CreatedBefore == 0 || created < q.CreatedBefore)
+}
+
 func (q *Query) wants(job *Job) bool {
-	created := job.CreatedAt.UnixMilli()
-	return (q.Queue == 0 || job.Queue == q.Queue) && (q.Task == "" || job.Task == q.Task) &&
-		(q.Priority == nil || job.Priority == *q.Priority) && (q.SessionID == "" || job.SessionID == q.SessionID) &&
+	return q.wantsColumns(job.Queue, job.Task, job.Priority, job.CreatedAt.UnixMilli()) &&
+		(q.SessionID == "" || job.SessionID == q.SessionID) &&
 		(q.CorrelationID == "" || job.CorrelationID == q.CorrelationID) &&
-		created >= q.CreatedAfter && (q.CreatedBefore == 0 || created < q.CreatedBefore) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, job.Status)) &&
 		(q.WaitingFor == "" || q.waits(job)) && q.describes(job)
 }
@@ -341,7 +407,7 @@ func Statements(arrays bool) []string {
 		of = driver.OfNumbersShared
 	}
 	return slices.Concat([]string{SQLOfTenant, SQLOfCorrelation, SQLOfSession, SQLOfAll, SQLAlive, SQLUnhappy, SQLSetAside, SQLJob, SQLDeadLetters,
-		SQLQueues + of + SQLOfQueues, SQLListed + of + SQLOfListed, SQLUsage + of + SQLOfUsage, SQLSetAsideJobs + of + SQLOfSetAsideJobs, SQLSetAsideOne + of + SQLOfSetAsideOne,
+		SQLQueues + of + SQLOfQueues, SQLListed + of + SQLOfListed, SQLNarrow + of + SQLOfNarrow, SQLUsage + of + SQLOfUsage, SQLSetAsideJobs + of + SQLOfSetAsideJobs, SQLSetAsideOne + of + SQLOfSetAsideOne,
 		SQLNextSessionQueue, SQLSessionIDs, SQLSessionExists, SQLSessionLive, SQLSessionFirst, SQLSessionSetAside, SQLSessionHold},
 		tenantOrder.Statements(), wholeOrder.Statements())
 }
