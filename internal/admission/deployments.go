@@ -125,7 +125,7 @@ func (s *Store) ForgetDeployment(ctx context.Context, name string, entry audit.A
 			return struct{}{}, err
 		}
 		paused := d.Paused()
-		if *d = (Deployment{used: true}); paused {
+		if *d = (Deployment{used: true, place: d.place}); paused {
 			d.Pause()
 		}
 		if err := t.Prep("DELETE FROM deployment_states WHERE name = ?").Text(name).Exec(); err != nil {

@@ -58,13 +58,16 @@ type Deployment struct {
 	used   bool   // it may have changed
 	since  int64  // when it began to be learned; 0: nobody knows
 	own    bool   // it was learned of what this process calls by the name, not of something else
+	place  int64  // of all rows of its name
 	heir   bool   // it is that of before identities were kept: of whoever asks first
 }
 
 const (
-	sqlDeployments = "SELECT name, identity, since, state FROM deployment_states"
-	sqlStates      = "SELECT d.name, d.identity, d.since, d.state FROM unnest(CAST(? AS text[])) AS x(name), " +
-		"LATERAL (SELECT name, identity, since, state FROM deployment_states WHERE name = ANY (ARRAY[x.name])) AS d"
+	sqlDeployments = "SELECT name, identity, since, state, place FROM deployment_states"
+	// OFFSET 0 has the server look rows up by name and place, though it takes the table for small.
+	sqlStates = "SELECT d.name, d.identity, d.since, d.state, d.place FROM unnest(CAST(? AS text[])) AS x(name), " +
+		"LATERAL (SELECT place FROM deployment_states WHERE name = x.name ORDER BY place LIMIT 1) AS p, " +
+		"LATERAL (SELECT name, identity, since, state, place FROM deployment_states WHERE name = x.name AND place = p.place OFFSET 0) AS d"
 )
 
 // Identities are digests of what this process calls by the names of deployments: what was
@@ -84,7 +87,9 @@ func (ids Identities) read(r driver.Row, known map[string]*Deployment) {
 		d = &Deployment{}
 		known[name] = d
 	}
-	switch of := readDeployment(r.Blob(3)); {
+	of := readDeployment(r.Blob(3))
+	d.place, of.place = r.Int(4), r.Int(4)
+	switch {
 	case identity == ids[name]:
 		of.since, of.own = max(r.Int(2), 0), true
 		*d = *of
@@ -189,13 +194,19 @@ func (t *Tx) storeDeployments() error {
 }
 
 const (
-	sqlStoreDeployment = `INSERT INTO deployment_states (name, identity, since, state) VALUES (?, ?, ?, ?)
-ON CONFLICT (name, identity) DO UPDATE SET since = excluded.since, state = excluded.state`
+	sqlStoreDeployment = `INSERT INTO deployment_states (name, place, identity, since, state) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name, place, identity) DO UPDATE SET since = excluded.since, state = excluded.state`
 	// What no process with an identity inherits any more stays for those that have none.
-	sqlInherited           = "UPDATE deployment_states SET since = ? WHERE name = ? AND identity = '' AND since = 0"
-	sqlForgetOldIdentities = `DELETE FROM deployment_states WHERE name = ?1 AND identity <> ?2 AND identity <> '' AND identity NOT IN
-  (SELECT identity FROM deployment_states WHERE name = ?1 AND identity <> '' ORDER BY since DESC, identity LIMIT ?3 + 0)`
+	sqlInherited           = "UPDATE deployment_states SET since = ? WHERE name = ? AND place = ? AND identity = '' AND since = 0"
+	sqlForgetOldIdentities = `DELETE FROM deployment_states WHERE name = ?1 AND place = ?4 AND identity <> ?2 AND identity <> '' AND identity NOT IN
+  (SELECT identity FROM deployment_states WHERE name = ?1 AND place = ?4 AND identity <> '' ORDER BY since DESC, identity LIMIT ?3 + 0)`
+	sqlPlace = "UPDATE deployment_states SET place = ? WHERE name = ? AND place = ?"
 )
+
+// perPlace is how many changes the rows of a name have at one place, in the mean. PostgreSQL keeps
+// every version of a row for as long as any snapshot on the server may see it, and who looks for
+// the row passes those at its place.
+const perPlace = 16
 
 // inherited is the since of a state without an identity once a process with one has taken it
 // over. Nobody knows the time, but no other process takes it over.
@@ -214,12 +225,18 @@ func (t *Tx) storeDeployment(name string, d *Deployment) error {
 		since = inherited
 	}
 	d.own, d.heir = true, false
-	err := t.Prep(sqlStoreDeployment).Text(name).Text(identity).Int(since).Blob(d.stored).Exec()
+	if t.W.Shared() && rand.IntN(perPlace) == 0 {
+		d.place--
+		if err := t.Prep(sqlPlace).Int(d.place).Text(name).Int(d.place + 1).Exec(); err != nil {
+			return err
+		}
+	}
+	err := t.Prep(sqlStoreDeployment).Text(name).Int(d.place).Text(identity).Int(since).Blob(d.stored).Exec()
 	if err == nil && heir {
-		err = t.Prep(sqlInherited).Int(inherited).Text(name).Exec()
+		err = t.Prep(sqlInherited).Int(inherited).Text(name).Int(d.place).Exec()
 	}
 	if err == nil && first {
-		err = t.Prep(sqlForgetOldIdentities).Text(name).Text(identity).Int(maxIdentities).Exec()
+		err = t.Prep(sqlForgetOldIdentities).Text(name).Text(identity).Int(maxIdentities).Int(d.place).Exec()
 	}
 	return err
 }

@@ -179,7 +179,7 @@ UPDATE attempts SET cost = 7 * seq, assumed_tokens = 3 WHERE seq <= 16;`)
 
 // otherColumns are the one that schema 30 drops, and those that later ones add.
 const otherColumns = "'orchestration_activities.turns', 'jobs.estimate', 'messages.deployment', 'messages.reserved', 'messages.process', " +
-	"'attempt_hours.input_tokens', 'attempt_hours.output_tokens', 'attempt_hours.assumed_tokens', 'attempt_hours.cost', 'bodies.amqp', 'shared_bodies.amqp', 'api_keys.entities', 'api_keys.hmac_state', 'jobs.reply'"
+	"'attempt_hours.input_tokens', 'attempt_hours.output_tokens', 'attempt_hours.assumed_tokens', 'attempt_hours.cost', 'attempt_hours.part', 'deployment_states.place', 'bodies.amqp', 'shared_bodies.amqp', 'api_keys.entities', 'api_keys.hmac_state', 'jobs.reply'"
 
 // rowsOf returns the rows of each table as text, without otherColumns.
 func rowsOf(t *testing.T, where Options) map[string][]string {

@@ -36,9 +36,13 @@ SELECT tenant, hour / 24, %s, 0, '', '', '', CAST(sum(attempts) AS BIGINT),
   CAST(sum(input_tokens) AS BIGINT), CAST(sum(output_tokens) AS BIGINT), CAST(sum(assumed_tokens) AS BIGINT), CAST(sum(cost) AS BIGINT)
 FROM attempt_hours GROUP BY 1, 2, 3, 4`
 	sqlDays = `
-SELECT tenant, day, task, deployment, 0, '', '', '', attempts, succeeded + 1000 * failed + 1000000 * throttled, input_tokens, output_tokens, assumed_tokens, cost FROM usage_days`
+SELECT tenant, day, task, deployment, 0, '', '', '', CAST(sum(attempts) AS BIGINT), CAST(sum(succeeded + 1000 * failed + 1000000 * throttled) AS BIGINT),
+  CAST(sum(input_tokens) AS BIGINT), CAST(sum(output_tokens) AS BIGINT), CAST(sum(assumed_tokens) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM usage_days GROUP BY 1, 2, 3, 4`
 	sqlHours = `
-SELECT tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries, input_tokens, output_tokens, assumed_tokens, cost FROM attempt_hours`
+SELECT tenant, hour, task, deployment, number, outcome, error_class, error_code, CAST(sum(attempts) AS BIGINT), CAST(sum(retries) AS BIGINT),
+  CAST(sum(input_tokens) AS BIGINT), CAST(sum(output_tokens) AS BIGINT), CAST(sum(assumed_tokens) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM attempt_hours GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`
 )
 
 // hourSumsDiffer compares the sums by the hour with the attempts, and those by the day with them.

@@ -77,5 +77,5 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 
 func TestPlans(t *testing.T) {
 	fixture.PlansOnSQLite(t, []string{"SCAN h", "SCAN d", "SCAN tenants"}, append(usageStatements(), sqlReportHours, sqlForgetHours, sqlForgetDays, sqlOldHour, sqlOldDay, sqlTenantNames)...)
-	fixture.PlansOnPostgres(t, sqlReportHours, sqlHourCodes, sqlOldHour, sqlOldDay)
+	fixture.PlansOnPostgres(t, sqlReportHours, sqlHourCodes, sqlOldHour, sqlOldDay, sqlFoldHour, sqlDeleteHour, sqlFoldDay, sqlDeleteDay)
 }

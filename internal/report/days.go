@@ -46,24 +46,45 @@ func (s daySum) plus(outcome forebay.Outcome, o hourSum) daySum {
 }
 
 const (
-	sqlAddDayValues = "INSERT INTO usage_days (tenant, detail, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost) "
-	sqlAddDaySums   = ` ON CONFLICT (tenant, detail, day, task, deployment) DO UPDATE SET
+	sqlAddDayValues = "INSERT INTO usage_days (tenant, detail, day, task, deployment, part, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost) "
+	sqlAddDaySums   = ` ON CONFLICT (tenant, detail, day, task, deployment, part) DO UPDATE SET
   attempts = usage_days.attempts + excluded.attempts, succeeded = usage_days.succeeded + excluded.succeeded,
   failed = usage_days.failed + excluded.failed, throttled = usage_days.throttled + excluded.throttled,
   input_tokens = usage_days.input_tokens + excluded.input_tokens, output_tokens = usage_days.output_tokens + excluded.output_tokens,
   assumed_tokens = usage_days.assumed_tokens + excluded.assumed_tokens, cost = usage_days.cost + excluded.cost`
 )
 
-var sqlAddDay = driver.BatchForm(sqlAddDayValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddDaySums,
-	sqlAddDayValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13 FROM %s"+sqlAddDaySums)
+var sqlAddDay = driver.BatchForm(sqlAddDayValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddDaySums,
+	sqlAddDayValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14 FROM %s"+sqlAddDaySums)
+
+// sqlFoldDay adds a part of a sum to part 0, as sqlFoldHour does.
+const (
+	sqlFoldDay = sqlAddDayValues + `SELECT tenant, detail, day, task, deployment, 0, attempts, succeeded, failed, throttled,
+  input_tokens, output_tokens, assumed_tokens, cost FROM usage_days` + whereDay + sqlAddDaySums
+	sqlDeleteDay = "DELETE FROM usage_days" + whereDay
+	whereDay     = " WHERE tenant = ? AND detail = ? AND day = ? AND task = ? AND deployment = ? AND part = ?"
+)
+
+func (k dayKey) when() int64 { return k.day }
+
+func (k dayKey) bind(st driver.Statement, part int64) driver.Statement {
+	return st.Int(k.tenant).Int(k.detail).Int(k.day).Text(k.task).Text(k.deployment).Int(part)
+}
 
 func (t *Tx) storeDays(days map[dayKey]daySum) error {
 	for key, sum := range days {
-		err := t.Prep(sqlAddDay).Int(key.tenant).Int(key.detail).Int(key.day).Text(key.task).Text(key.deployment).
+		err := key.bind(t.Prep(sqlAddDay), t.w.days.of(key, t.Now)).
 			Int(sum.attempts).Int(sum.succeeded).Int(sum.failed).Int(sum.throttled).
 			Int(sum.use.Input).Int(sum.use.Output).Int(sum.use.Assumed).Int(int64(sum.use.Cost)).Exec()
 		if err != nil {
 			return err
+		}
+	}
+	for _, full := range t.w.days.fold(t.Now / hourMillis / dayHours) {
+		for _, sql := range []string{sqlFoldDay, sqlDeleteDay} {
+			if err := full.key.bind(t.Prep(sql), full.no).Exec(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

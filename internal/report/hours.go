@@ -82,17 +82,34 @@ func (t *Tx) Count(a Attempt, n int64) {
 }
 
 const (
-	sqlAddHourValues = "INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, " +
+	sqlAddHourValues = "INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, part, " +
 		"attempts, retries, input_tokens, output_tokens, assumed_tokens, cost) "
-	sqlAddHourSums = ` ON CONFLICT (tenant, hour, task, deployment, number, outcome, error_class, error_code)
+	sqlAddHourSums = ` ON CONFLICT (tenant, hour, task, deployment, number, outcome, error_class, error_code, part)
   DO UPDATE SET attempts = attempt_hours.attempts + excluded.attempts, retries = attempt_hours.retries + excluded.retries,
   input_tokens = attempt_hours.input_tokens + excluded.input_tokens, output_tokens = attempt_hours.output_tokens + excluded.output_tokens,
   assumed_tokens = attempt_hours.assumed_tokens + excluded.assumed_tokens, cost = attempt_hours.cost + excluded.cost`
 )
 
 // A transaction has each key once, as ON CONFLICT requires of the rows of one statement.
-var sqlAddHour = driver.BatchForm(sqlAddHourValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddHourSums,
-	sqlAddHourValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14 FROM %s"+sqlAddHourSums)
+var sqlAddHour = driver.BatchForm(sqlAddHourValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddHourSums,
+	sqlAddHourValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15 FROM %s"+sqlAddHourSums)
+
+// sqlFoldHour adds a part of a sum to part 0. Nothing else changes the part before it is deleted,
+// for transactions that count attempts exclude each other.
+const (
+	sqlFoldHour = sqlAddHourValues + `SELECT tenant, hour, task, deployment, number, outcome, error_class, error_code, 0,
+  attempts, retries, input_tokens, output_tokens, assumed_tokens, cost FROM attempt_hours` + whereHour + sqlAddHourSums
+	sqlDeleteHour = "DELETE FROM attempt_hours" + whereHour
+	whereHour     = ` WHERE tenant = ? AND hour = ? AND task = ? AND deployment = ? AND number = ? AND outcome = ? AND error_class = ?
+  AND error_code = ? AND part = ?`
+)
+
+func (k hourKey) when() int64 { return k.hour }
+
+func (k hourKey) bind(st driver.Statement, part int64) driver.Statement {
+	return st.Int(k.tenant).Int(k.hour).Text(k.task).Text(k.deployment).Int(int64(k.number)).Text(string(k.outcome)).
+		Text(string(k.class)).Text(k.code).Int(part)
+}
 
 // allTenants is the number under which sums of all tenants together are kept.
 const allTenants = 0
@@ -122,11 +139,17 @@ func (t *Tx) store() error {
 		}
 	}
 	for key, sum := range sums {
-		err := t.Prep(sqlAddHour).Int(key.tenant).Int(key.hour).Text(key.task).Text(key.deployment).Int(int64(key.number)).Text(string(key.outcome)).
-			Text(string(key.class)).Text(key.code).Int(sum.attempts).Int(sum.retries).
+		err := key.bind(t.Prep(sqlAddHour), t.w.hours.of(key, t.Now)).Int(sum.attempts).Int(sum.retries).
 			Int(sum.use.Input).Int(sum.use.Output).Int(sum.use.Assumed).Int(int64(sum.use.Cost)).Exec()
 		if err != nil {
 			return err
+		}
+	}
+	for _, full := range t.w.hours.fold(t.Now / hourMillis) {
+		for _, sql := range []string{sqlFoldHour, sqlDeleteHour} {
+			if err := full.key.bind(t.Prep(sql), full.no).Exec(); err != nil {
+				return err
+			}
 		}
 	}
 	return t.storeDays(days)

@@ -7,8 +7,9 @@
 // and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours. It also
 // adds it to two rows of usage_days of its tenant and day. One is for its task and deployment,
 // the other for all. Each sum is kept once more for all tenants together, as that of tenant 0. So
-// a report reads as many rows as there are such sums in its hours or days. What a worker adds to
-// an attempt later moves it from one sum to another.
+// a report reads as many rows as there are such sums in its hours or days. On PostgreSQL a sum may
+// have a few rows, its parts, of which reports add up all. What a worker adds to an attempt later
+// moves it from one sum to another.
 package report
 
 import (
@@ -23,8 +24,10 @@ import (
 // Store keeps the sums.
 type Store struct{ *queue.Store }
 
-func (s *Store) Attach(*db.DB)     {}
-func (s *Store) Join(w *db.Writer) { Key.Join(w, &participant{Writer: w}) }
+func (s *Store) Attach(*db.DB) {}
+func (s *Store) Join(w *db.Writer) {
+	Key.Join(w, &participant{Writer: w, hours: newParts[hourKey](w), days: newParts[dayKey](w)})
+}
 
 // Key finds the part of a transaction that counts its attempts.
 var Key = db.NewKey(func(t *db.Tx, p *participant) *Tx { return &Tx{Tx: t, w: p} })
@@ -33,6 +36,8 @@ type participant struct {
 	*db.Writer
 	db.Passive
 	codes map[tenantHour]map[string]bool // error codes that were counted; nil: none is read yet
+	hours parts[hourKey]
+	days  parts[dayKey]
 }
 
 // Tx counts the attempts of a transaction. It writes each sum once, before the commit.
@@ -48,6 +53,16 @@ func (p *participant) Closes(t *db.Tx) error {
 		return r.store()
 	}
 	return nil
+}
+
+func (p *participant) Committed(*db.Tx) {
+	p.hours.committed()
+	p.days.committed()
+}
+
+func (p *participant) Invalidate(*db.Tx, int64) {
+	p.hours.rolledBack()
+	p.days.rolledBack()
 }
 
 // forgetHours is how many hours of a tenant one transaction removes.

@@ -358,16 +358,19 @@ CREATE TABLE attempt_hours (
   outcome        TEXT NOT NULL,
   error_class    TEXT NOT NULL,    -- '': no error
   error_code     TEXT NOT NULL,
+  part           INTEGER NOT NULL DEFAULT 0, -- all parts of a sum are to be added up; SQLite begins none but 0
   attempts       INTEGER NOT NULL,
   retries        INTEGER NOT NULL, -- of these, calls of jobs that were retried before
   input_tokens   INTEGER NOT NULL DEFAULT 0,
   output_tokens  INTEGER NOT NULL DEFAULT 0,
   assumed_tokens INTEGER NOT NULL DEFAULT 0,
   cost           INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (tenant, hour, task, deployment, number, outcome, error_class, error_code)
+  PRIMARY KEY (tenant, hour, task, deployment, number, outcome, error_class, error_code, part)
 ) STRICT, WITHOUT ROWID;
 -- postgresql:
 -- A row of the hour that runs is changed by each transaction: room for its versions on its own page.
+-- While somebody keeps an old snapshot no version goes, and who changes a row passes all. So after some
+-- hundred changes a row of another part takes its place, and is added to that of part 0 later.
 ALTER TABLE attempt_hours SET (fillfactor = 50);
 -- all:
 
@@ -379,6 +382,7 @@ CREATE TABLE usage_days (
   day            INTEGER NOT NULL, -- hour / 24
   task           TEXT NOT NULL,
   deployment     TEXT NOT NULL,
+  part           INTEGER NOT NULL DEFAULT 0, -- as above
   attempts       INTEGER NOT NULL,
   succeeded      INTEGER NOT NULL,
   failed         INTEGER NOT NULL, -- retried, failed, throttled or lost
@@ -387,7 +391,7 @@ CREATE TABLE usage_days (
   output_tokens  INTEGER NOT NULL,
   assumed_tokens INTEGER NOT NULL,
   cost           INTEGER NOT NULL,
-  PRIMARY KEY (tenant, detail, day, task, deployment)
+  PRIMARY KEY (tenant, detail, day, task, deployment, part)
 ) STRICT, WITHOUT ROWID;
 -- postgresql:
 ALTER TABLE usage_days SET (fillfactor = 50);
@@ -429,8 +433,13 @@ CREATE TABLE deployment_states (
   identity TEXT NOT NULL,    -- a digest of the provider, its endpoint and its model; '': nobody says
   since    INTEGER NOT NULL, -- when it began to be learned; 0: nobody knows
   state    BLOB NOT NULL,    -- as internal/quota encodes it
-  PRIMARY KEY (name, identity)
+  place    INTEGER NOT NULL DEFAULT 0, -- the same in all rows of a name; on SQLite it stays
+  PRIMARY KEY (name, place, identity)
 ) STRICT, WITHOUT ROWID;
+-- postgresql:
+-- Each claim reads and changes a row. Its old versions stay while somebody keeps an old snapshot. So after
+-- some changes the rows of a name get a lower place, which a search comes upon before all old versions.
+-- all:
 
 -- What happened to deployments: a breaker that opened, a limit that was learned.
 CREATE TABLE deployment_changes (
