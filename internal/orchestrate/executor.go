@@ -94,7 +94,7 @@ const maxContinuations = 20
 // limitContinuations fails an instance that exceeds maxContinuations, or decides too much.
 func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
-		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
+		if !history.Continues(a) {
 			continue
 		}
 		again, _ := x.continuations.LoadOrStore(resp.InstanceId, new(continuation))

@@ -52,17 +52,6 @@ func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, si
 	return what, size
 }
 
-// boundFailures bounds the failure details of an instance wherever the state has them.
-func boundFailures(state *backend.WorkflowRuntimeState) {
-	history.BoundFailure(state.CompletedEvent.GetFailureDetails())
-	for _, e := range state.NewEvents {
-		history.BoundFailure(e.GetExecutionCompleted().GetFailureDetails())
-	}
-	for _, m := range state.PendingMessages {
-		history.BoundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
-	}
-}
-
 // resultOf converts the engine's state after a work item with those new events into what is
 // stored. bytes is the size of the whole history.
 func (h *taskHub) resultOf(item *OrchestrationItem, arrived []*protos.HistoryEvent, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {

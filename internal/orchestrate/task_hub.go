@@ -120,7 +120,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	item := wi.Properties[itemKey].(*OrchestrationItem)
 	defer h.workers.OrchestrationDone(h.tenant, item.ID)
 	h.forgetItem(item)
-	boundFailures(wi.State)
+	history.BoundFailures(wi.State)
 	if wi.State.CustomStatus == history.UnchangedStatus {
 		wi.State.CustomStatus = history.Value(item.Custom)
 	}

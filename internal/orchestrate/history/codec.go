@@ -138,6 +138,17 @@ func BoundFailure(d *protos.TaskFailureDetails) {
 	}
 }
 
+// BoundFailures bounds the failure details of an instance wherever the state has them.
+func BoundFailures(state *protos.WorkflowRuntimeState) {
+	BoundFailure(state.CompletedEvent.GetFailureDetails())
+	for _, e := range state.NewEvents {
+		BoundFailure(e.GetExecutionCompleted().GetFailureDetails())
+	}
+	for _, m := range state.PendingMessages {
+		BoundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
+	}
+}
+
 func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), MaxFailureText)], "") }
 
 // DetailsOf is the inverse of FailureOf.
