@@ -84,7 +84,8 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 	}
 	// The timestamp of this event is the current time of the orchestrator. It is the database's,
 	// which says when timers are due.
-	now := timestamppb.New(driver.FromMillis(wi.Properties[itemKey].(*OrchestrationItem).now))
+	item := wi.Properties[itemKey].(*OrchestrationItem)
+	ctx, now := context.WithValue(ctx, turnKey{}, item), timestamppb.New(driver.FromMillis(item.now))
 	started := history.NewEvent()
 	started.Timestamp = now
 	started.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
