@@ -9,11 +9,9 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/timestamppb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
@@ -90,8 +88,8 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 	started.Timestamp = now
 	started.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	_ = runtimestate.AddEvent(wi.State, started)
-	ctx, span := startSpan(ctx, wi)
-	defer func() { endSpan(wi, span, false) }()
+	ctx, span := history.StartSpan(ctx, wi.State, wi.NewEvents)
+	defer func() { history.EndSpan(wi.State, span, false) }()
 	runtimestate.AddEvents(wi.State, wi.NewEvents) // duplicates are left out
 	for range maxContinuations + 1 {
 		resp, err := p.executor.ExecuteWorkflow(ctx, wi.InstanceID, wi.State.OldEvents, wi.State.NewEvents, backend.ExecuteOptions{})
@@ -110,8 +108,8 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 				e.Timestamp = now
 			}
 		}
-		endSpan(wi, span, true)
-		ctx, span = startSpan(ctx, wi)
+		history.EndSpan(wi.State, span, true)
+		ctx, span = history.StartSpan(ctx, wi.State, wi.NewEvents)
 	}
 	return fmt.Errorf("it continued as new more than %d times in one work item", maxContinuations)
 }
@@ -152,45 +150,6 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_TERMINATED, Result: terminated.Input}}}
 	_, err = p.applier.Actions(wi.State, wi.State.CustomStatus, []*protos.WorkflowAction{end}, traced, nil)
 	return false, err
-}
-
-// startSpan continues the trace that the instance was started in. The span has the same id in
-// each work item.
-func startSpan(ctx context.Context, wi *backend.WorkflowWorkItem) (context.Context, trace.Span) {
-	start := history.Started(wi.State.OldEvents, wi.NewEvents)
-	if wi.State.StartEvent != nil {
-		start = wi.State.StartEvent
-	}
-	if start.GetParentTraceContext() == nil {
-		return ctx, helpers.NoopSpan()
-	}
-	traced, err := helpers.ContextFromTraceContext(ctx, start.ParentTraceContext)
-	if err != nil {
-		return ctx, helpers.NoopSpan()
-	}
-	ctx, span := helpers.StartNewRunWorkflowSpan(traced, start, runtimestate.GetStartedTime(wi.State))
-	if start.WorkflowSpanID == nil {
-		start.WorkflowSpanID = wrapperspb.String(span.SpanContext().SpanID().String())
-	} else if id, err := trace.SpanIDFromHex(start.WorkflowSpanID.Value); err == nil {
-		helpers.ChangeSpanID(span, id)
-	}
-	return ctx, span
-}
-
-// endSpan ends the span of a work item. Only the work item that ends the instance publishes it.
-func endSpan(wi *backend.WorkflowWorkItem, span trace.Span, continues bool) {
-	switch {
-	case continues:
-		span.SetAttributes(attribute.String("durabletask.runtime_status", helpers.ToRuntimeStatusString(protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW)))
-	case runtimestate.IsCompleted(wi.State):
-		if failure, err := runtimestate.FailureDetails(wi.State); err == nil {
-			span.SetStatus(codes.Error, failure.ErrorMessage)
-		}
-		span.SetAttributes(attribute.String("durabletask.runtime_status", helpers.ToRuntimeStatusString(runtimestate.RuntimeStatus(wi.State))))
-	default:
-		helpers.CancelSpan(span)
-	}
-	span.End()
 }
 
 // activityProcessor processes activity work items.

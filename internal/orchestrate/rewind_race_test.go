@@ -2,6 +2,7 @@ package orchestrate
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -115,6 +116,56 @@ func TestChildrenThatOutliveTheirCaller(t *testing.T) {
 		mustDo(t, p.Raise(t.Context(), tenant, children()[0].ID, "go", quoted("the second")))
 		if o := p.ends(t, "one", forebay.OrchestrationCompleted); string(o.Output) != `"the second"` {
 			t.Errorf("it has got %s", o.Output)
+		}
+	})
+}
+
+// Who awaits a sub-orchestration that is purged by force gets a failure, and does not wait for
+// ever. Who has called it in an earlier execution does not.
+func TestPurgeByForceFailsTheCall(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r := NewRegistry()
+		addOrchestrator(t, r, "child", waiting)
+		addOrchestrator(t, r, "caller", func(ctx *task.WorkflowContext) (any, error) {
+			child := ctx.CallChildWorkflow("child", task.WithChildWorkflowInstanceID("child"))
+			err := child.Await(nil)
+			return fmt.Sprint(err), nil
+		})
+		addOrchestrator(t, r, "forgets", func(ctx *task.WorkflowContext) (any, error) {
+			var round int
+			if err := ctx.GetInput(&round); err != nil {
+				return nil, err
+			}
+			if round == 0 {
+				ctx.CallChildWorkflow("child", task.WithChildWorkflowInstanceID("child"))
+				err := ctx.WaitForSingleEvent("again", -1).Await(nil)
+				ctx.ContinueAsNew(1)
+				return nil, err
+			}
+			return waiting(ctx)
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "caller"})
+		p.waitsFor(t, id, "SubOrchestrationInstanceCreated")
+		p.until(t, "child", forebay.OrchestrationRunning)
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child"))
+		if o := p.ends(t, id, forebay.OrchestrationCompleted); !strings.Contains(string(o.Output), "purged by force") {
+			t.Errorf("it has got %s", o.Output)
+		}
+
+		id = p.start(t, StartRequest{Name: "forgets", Input: []byte("0")})
+		p.waitsFor(t, id, "SubOrchestrationInstanceCreated")
+		p.until(t, "child", forebay.OrchestrationRunning)
+		mustDo(t, p.Raise(t.Context(), tenant, id, "again", nil))
+		p.sees(t, id, "the next execution", func(row OrchestrationRow) bool { return string(row.Input) == "1" })
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child"))
+		mustDo(t, p.Raise(t.Context(), tenant, id, "go", quoted("done")))
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := p.types(t, id); strings.Contains(got, "SubOrchestration") {
+			t.Errorf("the history is %s", got)
+		}
+		if err := p.PurgeByForce(t.Context(), tenant, "child"); forebay.CodeOf(err) != forebay.CodeNotFound {
+			t.Errorf("the second time: %v", err)
 		}
 	})
 }

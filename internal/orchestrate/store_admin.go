@@ -2,6 +2,7 @@ package orchestrate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -74,19 +75,30 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
+// Forced is an instance that is deleted by force, and what its caller is told if it is open.
+type Forced struct {
+	No    int64
+	Tells OrchestrationMessage
+}
+
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
 // force. It returns the jobs that the instance awaited.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) (orphans []string, err error) {
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force *Forced, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
-	o.Interleaves = !force // a work item of an open instance may be about to be completed
+	// A work item of an open instance may be about to be completed, and its caller is changed.
+	o.Interleaves, o.Local, o.Numbers = force == nil, force == nil, 1
 	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
 		t.dropCreated(tenant, id)
 		o, err := t.existing(tenant, id)
-		if err == nil && !o.over && !force {
+		switch {
+		case err != nil || o.over:
+		case force == nil:
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
-		}
-		if err == nil && !o.over {
+		case force.No != o.no:
+			err = ErrChanged
+		default:
 			orphans, err = t.jobsOf(o.no)
+			err = errors.Join(err, t.tellCaller(tenant, force.Tells))
 		}
 		if err != nil {
 			return nil, err
@@ -97,6 +109,15 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 		}
 		return orphans, audit.Append(t.Tx, entry)
 	})
+}
+
+// tellCaller tells the caller of an instance that ends without a work item.
+func (t *tx) tellCaller(tenant int64, m OrchestrationMessage) error {
+	o, err := t.orchestrationOf(tenant, m.To)
+	if err != nil || o.no == 0 || o.over || o.ending || o.execution != m.Execution {
+		return err
+	}
+	return t.signal(tenant, o, true, m.Event, NoEffect)
 }
 
 // purging describes to the writer that instances are deleted.

@@ -293,7 +293,7 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 		},
 		"purge": func(many int) []func() error {
 			return each(ended(many), func(id string) error {
-				_, err := s.Orchestrations.PurgeOrchestration(ctx, tenant, id, false, act)
+				_, err := s.Orchestrations.PurgeOrchestration(ctx, tenant, id, nil, act)
 				return err
 			})
 		},

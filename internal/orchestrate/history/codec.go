@@ -91,6 +91,14 @@ func TaskCompleted(taskID int32, executionID string, result *wrapperspb.StringVa
 	return e
 }
 
+// ChildFailed returns the event that a sub-orchestration has failed, or could not be started.
+func ChildFailed(taskID int32, why *forebay.OrchestrationFailure) *protos.HistoryEvent {
+	e := NewEvent()
+	e.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
+		TaskScheduledId: taskID, FailureDetails: DetailsOf(why)}}
+	return e
+}
+
 // JSON returns a value of an SDK: JSON as it is, anything else as a JSON string.
 func JSON(v *wrapperspb.StringValue) json.RawMessage {
 	switch {
