@@ -389,7 +389,7 @@ func (s *Instances) Events(ctx context.Context, instance int64) (events []*proto
 }
 
 // stored reads the payloads of an instance that the statement selects.
-func (s *Instances) stored(ctx context.Context, sql string, instance int64) ([][]byte, error) {
+func (s *payloads) stored(ctx context.Context, sql string, instance int64) ([][]byte, error) {
 	payloads, err := s.store.events(ctx, sql, instance)
 	if err != nil {
 		return nil, err

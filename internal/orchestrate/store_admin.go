@@ -85,8 +85,9 @@ type Forced struct {
 // force. It returns the jobs that the instance awaited.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force *Forced, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
-	// A work item of an open instance may be about to be completed, and its caller is changed.
-	o.Interleaves, o.Local, o.Numbers = force == nil, force == nil, 1
+	if force != nil { // a work item may be about to be completed, and the caller is changed
+		o.Interleaves, o.Local, o.Numbers = false, false, 1
+	}
 	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
 		t.dropCreated(tenant, id)
 		o, err := t.existing(tenant, id)
@@ -98,7 +99,7 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 			err = ErrChanged
 		default:
 			orphans, err = t.jobsOf(o.no)
-			err = errors.Join(err, t.tellCaller(tenant, force.Tells))
+			err = errors.Join(err, force.tell(t, tenant))
 		}
 		if err != nil {
 			return nil, err
@@ -111,13 +112,13 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 	})
 }
 
-// tellCaller tells the caller of an instance that ends without a work item.
-func (t *tx) tellCaller(tenant int64, m OrchestrationMessage) error {
-	o, err := t.orchestrationOf(tenant, m.To)
-	if err != nil || o.no == 0 || o.over || o.ending || o.execution != m.Execution {
+// tell tells the caller, if it still awaits the instance.
+func (f *Forced) tell(t *tx, tenant int64) error {
+	o, err := t.orchestrationOf(tenant, f.Tells.To)
+	if err != nil || o.no == 0 || o.over || o.ending || o.execution != f.Tells.Execution {
 		return err
 	}
-	return t.signal(tenant, o, true, m.Event, NoEffect)
+	return t.signal(tenant, o, true, f.Tells.Event, NoEffect)
 }
 
 // purging describes to the writer that instances are deleted.
