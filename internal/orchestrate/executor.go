@@ -33,8 +33,8 @@ func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, a
 }
 
 func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
-	if item, ok := x.skipsCode.LoadAndDelete(string(id)); ok {
-		return responseWithoutCode(item.(*OrchestrationItem), old, arrived), nil
+	if item, _ := ctx.Value(turnKey{}).(*OrchestrationItem); item.SkipsCode {
+		return responseWithoutCode(item, old, arrived), nil
 	}
 	if name := history.Started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
@@ -94,7 +94,7 @@ const maxContinuations = 20
 // limitContinuations fails an instance that exceeds maxContinuations, or decides too much.
 func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
-		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
+		if !history.Continues(a) {
 			continue
 		}
 		again, _ := x.continuations.LoadOrStore(resp.InstanceId, new(continuation))

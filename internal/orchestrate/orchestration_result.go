@@ -52,17 +52,6 @@ func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, si
 	return what, size
 }
 
-// boundFailures bounds the failure details of an instance wherever the state has them.
-func boundFailures(state *backend.WorkflowRuntimeState) {
-	history.BoundFailure(state.CompletedEvent.GetFailureDetails())
-	for _, e := range state.NewEvents {
-		history.BoundFailure(e.GetExecutionCompleted().GetFailureDetails())
-	}
-	for _, m := range state.PendingMessages {
-		history.BoundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
-	}
-}
-
 // resultOf converts the engine's state after a work item with those new events into what is
 // stored. bytes is the size of the whole history.
 func (h *taskHub) resultOf(item *OrchestrationItem, arrived []*protos.HistoryEvent, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {
@@ -180,14 +169,10 @@ func (h *taskHub) addStart(m *OrchestrationMessage, item *OrchestrationItem, sta
 				started.Version = c.Version
 			}
 		}
-		refusal := history.NewEvent()
-		refusal.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
-			TaskScheduledId: parent.TaskScheduledId,
-			FailureDetails: &protos.TaskFailureDetails{ErrorType: string(forebay.CodeConflict),
-				ErrorMessage: fmt.Sprintf("there is an instance %s already that is not over", m.To), IsNonRetriable: true},
-		}}
 		var err error
-		if m.Refusal, err = proto.Marshal(refusal); err != nil {
+		m.Refusal, err = proto.Marshal(history.ChildFailed(parent.TaskScheduledId, &forebay.OrchestrationFailure{Type: string(forebay.CodeConflict),
+			Message: fmt.Sprintf("there is an instance %s already that is not over", m.To), NonRetryable: true}))
+		if err != nil {
 			return err
 		}
 	}
@@ -222,15 +207,17 @@ func endAs(state *backend.WorkflowRuntimeState, arrived []*protos.HistoryEvent, 
 			return nil, err
 		}
 	}
-	parent := state.StartEvent.GetParentInstance()
-	if parent == nil {
+	if state.StartEvent.GetParentInstance() == nil {
 		return r, nil
 	}
-	answer := history.NewEvent()
-	answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
-		TaskScheduledId: parent.TaskScheduledId, FailureDetails: history.DetailsOf(failure)}}
-	m := OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
-	m.Event.Bytes, err = proto.Marshal(answer)
+	m, err := failureFor(state.StartEvent, failure)
 	r.Messages = append(r.Messages, m)
 	return r, err
+}
+
+// failureFor tells the caller of a sub-orchestration that it has failed.
+func failureFor(start *protos.ExecutionStartedEvent, failure *forebay.OrchestrationFailure) (OrchestrationMessage, error) {
+	caller := start.GetParentInstance()
+	event, err := proto.Marshal(history.ChildFailed(caller.GetTaskScheduledId(), failure))
+	return OrchestrationMessage{To: caller.GetWorkflowInstance().GetInstanceId(), Execution: caller.GetWorkflowInstance().GetExecutionId().GetValue(), Event: Inline(event)}, err
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
@@ -74,18 +74,22 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 	}
 	defer func() {
 		if err == nil && terminated != nil && runtimestate.IsCompleted(wi.State) {
-			terminateChildren(wi.State, terminated)
+			history.TerminateChildren(wi.State, terminated)
 		}
 	}()
 	if !runtimestate.IsValid(wi.State) || runtimestate.IsCompleted(wi.State) {
 		return nil
 	}
-	// The timestamp of this event is the current time of the orchestrator.
+	// The timestamp of this event is the current time of the orchestrator. It is the database's,
+	// which says when timers are due.
+	item := wi.Properties[itemKey].(*OrchestrationItem)
+	ctx, now := context.WithValue(ctx, turnKey{}, item), timestamppb.New(driver.FromMillis(item.now))
 	started := history.NewEvent()
+	started.Timestamp = now
 	started.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	_ = runtimestate.AddEvent(wi.State, started)
-	ctx, span := startSpan(ctx, wi)
-	defer func() { endSpan(wi, span, false) }()
+	ctx, span := history.StartSpan(ctx, wi.State, wi.NewEvents)
+	defer func() { history.EndSpan(wi.State, span, false) }()
 	runtimestate.AddEvents(wi.State, wi.NewEvents) // duplicates are left out
 	for range maxContinuations + 1 {
 		resp, err := p.executor.ExecuteWorkflow(ctx, wi.InstanceID, wi.State.OldEvents, wi.State.NewEvents, backend.ExecuteOptions{})
@@ -99,8 +103,13 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 		if err != nil || !again {
 			return err
 		}
-		endSpan(wi, span, true)
-		ctx, span = startSpan(ctx, wi)
+		for _, e := range wi.State.NewEvents {
+			if e.GetWorkflowStarted() != nil {
+				e.Timestamp = now
+			}
+		}
+		history.EndSpan(wi.State, span, true)
+		ctx, span = history.StartSpan(ctx, wi.State, wi.NewEvents)
 	}
 	return fmt.Errorf("it continued as new more than %d times in one work item", maxContinuations)
 }
@@ -116,16 +125,21 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 		}
 	}
 	if terminated != nil {
-		resp.Actions = withoutContinueAsNew(resp.Actions) // the termination must not be lost
+		resp.Actions = slices.DeleteFunc(resp.Actions, history.Continues) // the termination must not be lost
 	}
-	sent := slices.Concat(wi.State.PendingMessages, history.Sent(resp.Actions)) // of executions before this one, too
-	applied, err := p.applier.Actions(wi.State, resp.CustomStatus, resp.Actions, helpers.TraceContextFromSpan(span), nil)
+	history.NameChildren(resp.Actions, string(wi.InstanceID), wi.Properties[itemKey].(*OrchestrationItem).Instance)
+	traced, before := helpers.TraceContextFromSpan(span), wi.State.PendingMessages // of earlier executions
+	sent, err := history.Sent(wi.State, resp.Actions, traced)
+	if err != nil {
+		return false, fmt.Errorf("send what it sends: %w", err)
+	}
+	applied, err := p.applier.Actions(wi.State, resp.CustomStatus, resp.Actions, traced, nil)
 	if err != nil {
 		return false, fmt.Errorf("carry out its decisions: %w", err)
 	}
 	wi.OutgoingHistory = applied.OutgoingHistory
 	if applied.ContinuedAsNew {
-		wi.State.PendingMessages = sent // the engine drops all that the execution asked for
+		wi.State.PendingMessages = append(before, sent...)
 		return true, nil
 	}
 	if terminated == nil || runtimestate.IsCompleted(wi.State) {
@@ -134,77 +148,8 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 	wi.State.PendingTasks, wi.State.PendingTimers, wi.State.PendingMessages = nil, nil, nil
 	end := &protos.WorkflowAction{Id: -1, WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
 		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_TERMINATED, Result: terminated.Input}}}
-	_, err = p.applier.Actions(wi.State, wi.State.CustomStatus, []*protos.WorkflowAction{end}, helpers.TraceContextFromSpan(span), nil)
+	_, err = p.applier.Actions(wi.State, wi.State.CustomStatus, []*protos.WorkflowAction{end}, traced, nil)
 	return false, err
-}
-
-func withoutContinueAsNew(actions []*protos.WorkflowAction) (kept []*protos.WorkflowAction) {
-	for _, a := range actions {
-		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW || a.GetCompleteWorkflow() == nil {
-			kept = append(kept, a)
-		}
-	}
-	return kept
-}
-
-// terminateChildren terminates the sub-orchestrations of an instance if its termination is
-// recursive.
-func terminateChildren(state *backend.WorkflowRuntimeState, terminated *protos.ExecutionTerminatedEvent) {
-	if !terminated.Recurse {
-		return
-	}
-	seen := map[string]bool{}
-	for _, events := range [2][]*protos.HistoryEvent{state.OldEvents, state.NewEvents} {
-		for _, e := range events {
-			created := e.GetChildWorkflowInstanceCreated()
-			if created == nil || seen[created.InstanceId] {
-				continue
-			}
-			seen[created.InstanceId] = true
-			end := history.NewEvent()
-			end.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: terminated.Input, Recurse: true}}
-			state.PendingMessages = append(state.PendingMessages, &protos.WorkflowRuntimeStateMessage{TargetInstanceId: created.InstanceId, HistoryEvent: end})
-		}
-	}
-}
-
-// startSpan continues the trace that the instance was started in. The span has the same id in
-// each work item.
-func startSpan(ctx context.Context, wi *backend.WorkflowWorkItem) (context.Context, trace.Span) {
-	start := history.Started(wi.State.OldEvents, wi.NewEvents)
-	if wi.State.StartEvent != nil {
-		start = wi.State.StartEvent
-	}
-	if start.GetParentTraceContext() == nil {
-		return ctx, helpers.NoopSpan()
-	}
-	traced, err := helpers.ContextFromTraceContext(ctx, start.ParentTraceContext)
-	if err != nil {
-		return ctx, helpers.NoopSpan()
-	}
-	ctx, span := helpers.StartNewRunWorkflowSpan(traced, start, runtimestate.GetStartedTime(wi.State))
-	if start.WorkflowSpanID == nil {
-		start.WorkflowSpanID = wrapperspb.String(span.SpanContext().SpanID().String())
-	} else if id, err := trace.SpanIDFromHex(start.WorkflowSpanID.Value); err == nil {
-		helpers.ChangeSpanID(span, id)
-	}
-	return ctx, span
-}
-
-// endSpan ends the span of a work item. Only the work item that ends the instance publishes it.
-func endSpan(wi *backend.WorkflowWorkItem, span trace.Span, continues bool) {
-	switch {
-	case continues:
-		span.SetAttributes(attribute.String("durabletask.runtime_status", helpers.ToRuntimeStatusString(protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW)))
-	case runtimestate.IsCompleted(wi.State):
-		if failure, err := runtimestate.FailureDetails(wi.State); err == nil {
-			span.SetStatus(codes.Error, failure.ErrorMessage)
-		}
-		span.SetAttributes(attribute.String("durabletask.runtime_status", helpers.ToRuntimeStatusString(runtimestate.RuntimeStatus(wi.State))))
-	default:
-		helpers.CancelSpan(span)
-	}
-	span.End()
 }
 
 // activityProcessor processes activity work items.

@@ -2,8 +2,11 @@ package orchestrate
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -13,7 +16,7 @@ func (s *Instances) Purge(ctx context.Context, tenant, id string) error {
 }
 
 // PurgeByForce deletes an instance with its history, whether it has ended or not. The jobs that
-// it awaited are cancelled.
+// it awaited are cancelled. Its caller gets a failure.
 func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string) error {
 	return s.purge(ctx, tenant, id, true)
 }
@@ -23,13 +26,33 @@ func (s *Instances) purge(ctx context.Context, tenant, id string, force bool) er
 	if err != nil {
 		return err
 	}
-	orphans, err := s.store.PurgeOrchestration(ctx, no, id, force, act(ctx, tenant, "purge-orchestration", id, nil))
+	var forced *Forced
+	if force {
+		if forced, err = s.forced(ctx, no, id); err != nil {
+			return err
+		}
+	}
+	orphans, err := s.store.PurgeOrchestration(ctx, no, id, forced, act(ctx, tenant, "purge-orchestration", id, nil))
 	if err == nil {
 		ctx, cancel := settling(ctx)
 		defer cancel()
 		s.cancelJobs(ctx, no, orphans)
 	}
 	return err
+}
+
+// forced is what a purge by force needs to know.
+func (s *Instances) forced(ctx context.Context, tenant int64, id string) (*Forced, error) {
+	row, err := s.store.Orchestration(ctx, tenant, id)
+	if err != nil || row.ParentID == "" || row.Status.Terminal() {
+		return &Forced{No: row.No}, err
+	}
+	start, err := s.startOf(ctx, row.No)
+	if err != nil && !errors.Is(err, history.ErrUnreadable) { // then the caller cannot be told
+		return nil, err
+	}
+	tells, err := failureFor(start, &forebay.OrchestrationFailure{Type: "Purged", Message: "the sub-orchestration was purged by force", NonRetryable: true})
+	return &Forced{row.No, tells}, err
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.

@@ -86,7 +86,7 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	if err != nil {
 		return err
 	}
-	r := Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
+	r := Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event, FailedAt: *row.CompletedAt,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
 	done, undone := history.Succeeded(events), history.StepsToRepeat(events, stays)
 	for _, e := range events {
@@ -104,7 +104,11 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 			events = append(events, answer)
 		}
 	}
-	for _, e := range history.Rewind(events, undone, stays) {
+	raised, err := w.unseen(ctx, row.No)
+	if err != nil {
+		return err
+	}
+	for _, e := range append(history.Rewind(events, undone, stays), raised...) {
 		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
 			return err
 		}
@@ -115,6 +119,22 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	}
 	w.all = append(w.all, r)
 	return nil
+}
+
+// unseen returns the events that came while the instance failed. They go into the history, as if
+// the instance had seen them.
+func (w *rewind) unseen(ctx context.Context, instance int64) (raised []*protos.HistoryEvent, err error) {
+	stored, err := w.stored(ctx, sqlUnseen, instance)
+	for _, b := range stored {
+		var e *protos.HistoryEvent
+		if err == nil {
+			e, err = history.Decode(b)
+		}
+		if e.GetEventRaised() != nil { // others have lost their meaning
+			raised = append(raised, e)
+		}
+	}
+	return raised, err
 }
 
 // child plans for a sub-orchestration without a successful answer. The call stays in the history
@@ -146,7 +166,7 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 	case row.Status.Terminal():
 		return nil, false, nil
 	}
-	parent.Awaits = append(parent.Awaits, id)
+	parent.Awaits = append(parent.Awaits, Awaited{id, row.No})
 	return nil, true, nil
 }
 

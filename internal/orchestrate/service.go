@@ -97,6 +97,21 @@
 // old instance is purged in the transaction that stores the new one, so of starts at once one
 // finds it over.
 //
+// A sub-orchestration without an id of its own gets one by its caller's number. So those of an
+// earlier instance with the caller's id, which may still be open, are not in its way.
+//
+// # Events that come too late
+//
+// An instance that has ended takes no events, and what it has not seen is gone with it. One that
+// has failed keeps those events: they were taken, and it may be rewound. A rewind puts them into
+// the history, as if they had been seen. It names the end that it was planned for, by its time. So
+// a second one does not undo what has succeeded since the first.
+//
+// # Time
+//
+// is the database's. The time that the code of a turn sees, from which its timers count, is that
+// of its claim. By the same clock a timer is due.
+//
 // # Suspending and resuming
 //
 // is the queue that an instance waits in. A signal that would leave it there is not stored. A

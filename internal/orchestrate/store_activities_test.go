@@ -254,7 +254,7 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 		if got := attemptsOf(t, s, o.No); !slices.Equal(got, append(want, "1.0.1 step succeeded", "2.0.1 step cut_off")) {
 			t.Errorf("at the end there are %q", got)
 		}
-		if _, err := s.Orchestrations.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, false, audit.Act{}); err != nil {
+		if _, err := s.Orchestrations.PurgeOrchestration(t.Context(), tenantOf(t, s, "acme"), o.ID, nil, audit.Act{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); len(got) != 0 {

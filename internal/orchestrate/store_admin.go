@@ -2,6 +2,7 @@ package orchestrate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -12,15 +13,20 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
-// OrchestrationHistory returns the events of an instance, one payload for each work item, in
-// order.
-func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
+const (
+	// sqlHistory has a payload for each work item.
+	sqlHistory = "SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item"
+	// sqlUnseen has the events that an instance has not seen, without answers.
+	sqlUnseen = "SELECT event, coalesce(event_blob, '') FROM orchestration_inbox WHERE instance = ? AND answer = 0 ORDER BY no"
+)
+
+// events returns the payloads of an instance that the statement selects.
+func (s *Store) events(ctx context.Context, sql string, no int64) (all []Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		orchestrations = nil
-		return c.Prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item").Int(no).
-			Each(func(r driver.Row) error { orchestrations = append(orchestrations, payloadAt(r, 0, 1)); return nil })
+		all = nil
+		return c.Prep(sql).Int(no).Each(func(r driver.Row) error { all = append(all, payloadAt(r, 0, 1)); return nil })
 	})
-	return orchestrations, err
+	return all, err
 }
 
 // sizeOf returns the bytes of rows of an instance, by the statement that adds them up.
@@ -69,19 +75,31 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
+// Forced is an instance that is deleted by force, and what its caller is told if it is open.
+type Forced struct {
+	No    int64
+	Tells OrchestrationMessage
+}
+
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
 // force. It returns the jobs that the instance awaited.
-func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) (orphans []string, err error) {
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force *Forced, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
-	o.Interleaves = !force // a work item of an open instance may be about to be completed
+	if force != nil { // a work item may be about to be completed, and the caller is changed
+		o.Interleaves, o.Local, o.Numbers = false, false, 1
+	}
 	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
 		t.dropCreated(tenant, id)
 		o, err := t.existing(tenant, id)
-		if err == nil && !o.over && !force {
+		switch {
+		case err != nil || o.over:
+		case force == nil:
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
-		}
-		if err == nil && !o.over {
+		case force.No != o.no:
+			err = ErrChanged
+		default:
 			orphans, err = t.jobsOf(o.no)
+			err = errors.Join(err, force.tell(t, tenant))
 		}
 		if err != nil {
 			return nil, err
@@ -92,6 +110,15 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 		}
 		return orphans, audit.Append(t.Tx, entry)
 	})
+}
+
+// tell tells the caller, if it still awaits the instance.
+func (f *Forced) tell(t *tx, tenant int64) error {
+	o, err := t.orchestrationOf(tenant, f.Tells.To)
+	if err != nil || o.no == 0 || o.over || o.ending || o.execution != f.Tells.Execution {
+		return err
+	}
+	return t.signal(tenant, o, true, f.Tells.Event, NoEffect)
 }
 
 // purging describes to the writer that instances are deleted.
@@ -134,7 +161,7 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 }
 
 // purge deletes an instance. Of one that has ended, what was still to happen has gone already, but
-// for answers that earlier versions stored late.
+// for the events of one that has failed.
 func (t *tx) purge(no int64, id string, open bool) error {
 	t.changed(no)
 	free, tables := statements.FreeEnded, []string{"orchestration_history", "orchestration_attempts", "orchestration_inbox"}
@@ -215,7 +242,14 @@ type Rewound struct {
 	History   Payload
 	Event     []byte    // wakes it
 	Audit     audit.Act // of the caller
-	Awaits    []string  // open children whose answers it will get
+	FailedAt  time.Time
+	Awaits    []Awaited
+}
+
+// Awaited is an open child whose answer a rewound instance will get.
+type Awaited struct {
+	ID string
+	No int64
 }
 
 // ErrChanged is that an instance has changed since it was read.
@@ -249,13 +283,15 @@ func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	return err
 }
 
-const sqlStillFailed = "SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ?"
+// An instance that was rewound meanwhile may have failed again, with more in its history.
+const sqlStillFailed = "SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ? AND completed_at = ?"
 
 // prefetches is what rewindable reads.
 func (r *Rewound) prefetches() []driver.Prefetch {
-	asks := []driver.Prefetch{driver.NewPrefetch(sqlStillFailed, orchestrationRow(r.Tenant, r.ID)).Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution)}
-	for _, id := range r.Awaits {
-		awaited := prefetchOrchestration(r.Tenant, id)
+	asks := []driver.Prefetch{driver.NewPrefetch(sqlStillFailed, orchestrationRow(r.Tenant, r.ID)).
+		Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution).Int(r.FailedAt.UnixMilli())}
+	for _, child := range r.Awaits {
+		awaited := prefetchOrchestration(r.Tenant, child.ID)
 		awaited.Shared = true
 		asks = append(asks, awaited)
 	}
@@ -264,16 +300,16 @@ func (r *Rewound) prefetches() []driver.Prefetch {
 
 func (t *tx) rewindable(r *Rewound) error {
 	found, err := t.Prep(sqlStillFailed).
-		Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution).One(func(driver.Row) {})
+		Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution).Int(r.FailedAt.UnixMilli()).One(func(driver.Row) {})
 	if err == nil && !found {
 		return ErrChanged
 	}
-	for _, id := range r.Awaits {
-		o, err := t.orchestrationOf(r.Tenant, id)
+	for _, child := range r.Awaits {
+		o, err := t.orchestrationOf(r.Tenant, child.ID)
 		if err != nil {
 			return err
 		}
-		if o.no == 0 || o.over {
+		if o.no != child.No || o.over {
 			return ErrChanged
 		}
 	}
@@ -292,7 +328,7 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
-	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
+	if err := t.removeRows(r.No, "orchestration_history", "orchestration_inbox"); err != nil { // the new history has both
 		return err
 	}
 	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {

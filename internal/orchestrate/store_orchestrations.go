@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -303,7 +304,11 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	}
 	if r.Status.Terminal() {
 		if held.blobs {
-			if err := t.freeBlobs(item.Instance, statements.FreeRest); err != nil {
+			free := statements.FreeRest
+			if r.Status == forebay.OrchestrationFailed {
+				free = statements.FreeAwaited
+			}
+			if err := t.freeBlobs(item.Instance, free); err != nil {
 				return err
 			}
 		}
@@ -384,7 +389,7 @@ func (t *tx) forgetExecution(instance int64) error {
 }
 
 // endOrchestration stores the end of an instance and removes everything that was still to
-// happen.
+// happen. One that has failed keeps the events that it has not seen: it may be rewound.
 func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) error {
 	var failure []byte
 	if r.Failure != nil {
@@ -403,6 +408,9 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 	t.forgets(item.Instance)
 	if err := t.dropActivities(item.Instance); err != nil {
 		return err
+	}
+	if r.Status == forebay.OrchestrationFailed {
+		return errors.Join(t.removeRows(item.Instance, "orchestration_items"), t.Prep(statements.ForgetAnswers).Int(item.Instance).Exec())
 	}
 	return t.removeRows(item.Instance, "orchestration_items", "orchestration_inbox")
 }

@@ -25,7 +25,6 @@ type taskHub struct {
 	activities     chan *ActivityItem
 	inProgress     sync.Map // *protos.HistoryEvent → *ActivityItem: those that are executed
 	continuations  sync.Map // instance id → *continuation
-	skipsCode      sync.Map // instance id → *OrchestrationItem: items that need no code
 	poisonSuspects sync.Map // instance id → struct{}: if its item fails now, the item is to blame
 	started        bool
 	processors     []interface{ StopAndDrain() }
@@ -55,6 +54,9 @@ func (h *taskHub) stop() {
 
 // itemKey is the property of the engine's work item that holds ours.
 const itemKey = "forebay"
+
+// turnKey is the context key of the orchestration item that is executed.
+type turnKey struct{}
 
 // bytesKey is the property that holds the size of the history before the work item.
 const bytesKey = "bytes"
@@ -109,9 +111,6 @@ func (h *taskHub) itemState(ctx context.Context, wi *backend.WorkflowWorkItem, i
 		past = history.Cached{Events: events, Bytes: history.Size(events)}
 	}
 	wi.Properties[bytesKey] = past.Bytes
-	if item.SkipsCode {
-		h.skipsCode.Store(item.ID, item)
-	}
 	return runtimestate.NewWorkflowRuntimeState(item.ID, history.Value(item.Custom), past.Events), nil
 }
 
@@ -119,8 +118,8 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	defer panics.Contain(&err, h.log, "storing an orchestration work item")
 	item := wi.Properties[itemKey].(*OrchestrationItem)
 	defer h.workers.OrchestrationDone(h.tenant, item.ID)
-	h.forgetItem(item)
-	boundFailures(wi.State)
+	h.continuations.Delete(item.ID)
+	history.BoundFailures(wi.State)
 	if wi.State.CustomStatus == history.UnchangedStatus {
 		wi.State.CustomStatus = history.Value(item.Custom)
 	}
@@ -167,7 +166,7 @@ func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.Workf
 	defer panics.Contain(&err, h.log, "giving an orchestration work item back")
 	item := wi.Properties[itemKey].(*OrchestrationItem)
 	defer h.workers.OrchestrationDone(h.tenant, item.ID)
-	h.forgetItem(item)
+	h.continuations.Delete(item.ID)
 	_, lost := h.poisonSuspects.LoadAndDelete(item.ID)
 	defer h.release(item.Token)
 	ctx, cancel := settling(ctx)
@@ -179,12 +178,6 @@ func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.Workf
 	}
 	h.opts.Observe(taken)
 	return err
-}
-
-// forgetItem drops what is remembered of a work item.
-func (h *taskHub) forgetItem(item *OrchestrationItem) {
-	h.continuations.Delete(item.ID)
-	h.skipsCode.CompareAndDelete(item.ID, item)
 }
 
 // backoff is the delay before a work item is ready again after so many failed tries.

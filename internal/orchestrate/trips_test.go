@@ -246,8 +246,10 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 			for _, id := range ended(many) {
 				o, err := s.Orchestrations.Orchestration(ctx, tenant, id)
 				mustDo(t, err)
+				child, err := s.Orchestrations.Orchestration(ctx, tenant, created(1)[0])
+				mustDo(t, err)
 				all = append(all, Rewound{Tenant: tenant, ID: id, No: o.No, Name: o.Name, Execution: o.Execution, Events: 1, History: Inline([]byte("h")), Event: []byte("again"),
-					Audit: act, Awaits: created(1)})
+					Audit: act, FailedAt: *o.CompletedAt, Awaits: []Awaited{{child.ID, child.No}}})
 			}
 			for len(all) > 0 {
 				some := all[:min(atOnce, len(all))]
@@ -291,7 +293,7 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 		},
 		"purge": func(many int) []func() error {
 			return each(ended(many), func(id string) error {
-				_, err := s.Orchestrations.PurgeOrchestration(ctx, tenant, id, false, act)
+				_, err := s.Orchestrations.PurgeOrchestration(ctx, tenant, id, nil, act)
 				return err
 			})
 		},

@@ -13,6 +13,12 @@ import (
 const (
 	sqlInstanceMadeAhead = "SELECT 1 FROM (SELECT created_at AS at FROM orchestrations ORDER BY no DESC LIMIT 1) o WHERE o.at > ?1"
 
+	// A turn under way has seen the events up to its time, which was ahead. A timer that is moved
+	// to before that time would count as seen. So the turn loses its lock, and is done again.
+	sqlTurnsAhead = `
+UPDATE orchestration_items SET lock_token = NULL, visible_at = ?1
+WHERE instance > ?2 AND instance <= ?3 AND lock_token IS NOT NULL
+  AND EXISTS (SELECT 1 FROM orchestration_inbox i WHERE i.instance = orchestration_items.instance AND i.set_at > ?1 AND i.visible_at > ?1 AND i.answer = 1)`
 	// A timer keeps its duration. An event that the execution did not ask for may be a scheduled
 	// start, which stays.
 	sqlInboxAhead = `
@@ -47,7 +53,7 @@ WHERE key IN (SELECT key FROM orchestration_blobs WHERE freed_at > ?1 + 86400000
 // Orchestrations is what the repair does.
 func Orchestrations() db.ClockMend {
 	return db.ClockMend{MadeAhead: sqlInstanceMadeAhead, Others: mendFreed, Walks: []db.ClockWalk{
-		{Table: "orchestration_items", Number: "instance", Statements: []string{sqlInboxAhead, sqlOrchestrationItemsAhead, sqlActivityRetryAhead, sqlActivitiesAhead}, More: nil},
+		{Table: "orchestration_items", Number: "instance", Statements: []string{sqlTurnsAhead, sqlInboxAhead, sqlOrchestrationItemsAhead, sqlActivityRetryAhead, sqlActivitiesAhead}, More: nil},
 		{Table: "orchestrations", Number: "no", Statements: []string{sqlInstancesAhead}, More: nil},
 	}}
 }

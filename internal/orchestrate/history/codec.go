@@ -91,6 +91,14 @@ func TaskCompleted(taskID int32, executionID string, result *wrapperspb.StringVa
 	return e
 }
 
+// ChildFailed returns the event that a sub-orchestration has failed, or could not be started.
+func ChildFailed(taskID int32, why *forebay.OrchestrationFailure) *protos.HistoryEvent {
+	e := NewEvent()
+	e.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
+		TaskScheduledId: taskID, FailureDetails: DetailsOf(why)}}
+	return e
+}
+
 // JSON returns a value of an SDK: JSON as it is, anything else as a JSON string.
 func JSON(v *wrapperspb.StringValue) json.RawMessage {
 	switch {
@@ -135,6 +143,17 @@ func BoundFailure(d *protos.TaskFailureDetails) {
 		if depth == MaxFailureDepth {
 			d.InnerFailure = nil
 		}
+	}
+}
+
+// BoundFailures bounds the failure details of an instance wherever the state has them.
+func BoundFailures(state *protos.WorkflowRuntimeState) {
+	BoundFailure(state.CompletedEvent.GetFailureDetails())
+	for _, e := range state.NewEvents {
+		BoundFailure(e.GetExecutionCompleted().GetFailureDetails())
+	}
+	for _, m := range state.PendingMessages {
+		BoundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
 	}
 }
 

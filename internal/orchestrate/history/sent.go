@@ -1,17 +1,63 @@
 package history
 
-import "github.com/dapr/durabletask-go/api/protos"
+import (
+	"fmt"
+	"slices"
+	"strconv"
 
-// Sent returns the events among what an orchestrator has decided, as the engine passes them on.
-func Sent(actions []*protos.WorkflowAction) (messages []*protos.WorkflowRuntimeStateMessage) {
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend/runtimestate"
+)
+
+// NameChildren gives sub-orchestrations an id that have none. It follows from that of their caller
+// and from the caller's number. The sub-orchestrations of an earlier instance with the caller's id
+// may still be open.
+func NameChildren(actions []*protos.WorkflowAction, caller string, number int64) {
 	for _, a := range actions {
-		if send := a.GetSendEvent(); send != nil {
-			e := NewEvent()
-			e.EventType = &protos.HistoryEvent_EventSent{EventSent: &protos.EventSentEvent{Name: send.Name, Input: send.Data}}
-			messages = append(messages, &protos.WorkflowRuntimeStateMessage{HistoryEvent: e, TargetInstanceId: send.GetInstance().GetInstanceId()})
+		if c := a.GetCreateChildWorkflow(); c != nil && c.InstanceId == "" {
+			c.InstanceId = fmt.Sprintf("%s:%s:%04x", caller, strconv.FormatInt(number, 36), a.Id)
 		}
 	}
-	return messages
+}
+
+// Sent returns what an execution that continues as new sends to others: events, terminations and
+// starts that it does not await. The engine drops all that such an execution asked for.
+func Sent(state *protos.WorkflowRuntimeState, actions []*protos.WorkflowAction, trace *protos.TraceContext) ([]*protos.WorkflowRuntimeStateMessage, error) {
+	if !slices.ContainsFunc(actions, Continues) {
+		return nil, nil
+	}
+	sends := slices.DeleteFunc(slices.Clone(actions), func(a *protos.WorkflowAction) bool {
+		return a.GetSendEvent() == nil && a.GetTerminateWorkflow() == nil && a.GetCreateDetachedWorkflow() == nil
+	})
+	alone := &protos.WorkflowRuntimeState{InstanceId: state.InstanceId, StartEvent: state.StartEvent}
+	_, err := runtimestate.NewApplier("", "").Actions(alone, nil, sends, trace, nil)
+	return alone.PendingMessages, err
+}
+
+// TerminateChildren terminates the sub-orchestrations of an instance if its termination is
+// recursive.
+func TerminateChildren(state *protos.WorkflowRuntimeState, terminated *protos.ExecutionTerminatedEvent) {
+	if !terminated.Recurse {
+		return
+	}
+	seen := map[string]bool{}
+	for _, events := range [2][]*protos.HistoryEvent{state.OldEvents, state.NewEvents} {
+		for _, e := range events {
+			created := e.GetChildWorkflowInstanceCreated()
+			if created == nil || seen[created.InstanceId] {
+				continue
+			}
+			seen[created.InstanceId] = true
+			end := NewEvent()
+			end.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: terminated.Input, Recurse: true}}
+			state.PendingMessages = append(state.PendingMessages, &protos.WorkflowRuntimeStateMessage{TargetInstanceId: created.InstanceId, HistoryEvent: end})
+		}
+	}
+}
+
+// Continues reports whether an action lets the instance continue as new.
+func Continues(a *protos.WorkflowAction) bool {
+	return a.GetCompleteWorkflow().GetWorkflowStatus() == protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW
 }
 
 // Received converts an event that was sent into an event that is raised, as its receiver sees

@@ -143,8 +143,8 @@ WHERE instance = ?1 RETURNING visible_at`, `
 UPDATE orchestration_items o SET visible_at = coalesce((SELECT min(i.visible_at) FROM orchestration_inbox i WHERE i.instance = o.instance), x.p2), lock_token = NULL
 FROM %s WHERE o.instance = ANY (ARRAY[x.p1]) RETURNING x.p1, x.p2, o.visible_at`)
 
-// The blobs of an instance whose rows are about to be removed. One that has ended has no events
-// and no activities.
+// The blobs of an instance whose rows are about to be removed. One that has ended has no
+// activities, and only one that has failed has events.
 const (
 	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND events_blob IS NOT NULL"
 	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND event_blob IS NOT NULL"
@@ -156,10 +156,11 @@ const (
 
 var (
 	FreeAll     = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlActivityBlobs, sqlInputBlob, sqlOutputBlob)
-	FreeEnded   = freeing(sqlHistoryBlobs, sqlInputBlob, sqlOutputBlob)
+	FreeEnded   = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlInputBlob, sqlOutputBlob)
 	FreeRun     = freeing(sqlHistoryBlobs, sqlAnswerBlobs, sqlActivityBlobs, sqlInputBlob)
 	FreeRest    = freeing(sqlInboxBlobs, sqlActivityBlobs)
-	FreeOutcome = freeing(sqlHistoryBlobs, sqlOutputBlob)
+	FreeAwaited = freeing(sqlAnswerBlobs, sqlActivityBlobs)
+	FreeOutcome = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlOutputBlob)
 )
 
 // freeing is the statement that frees the blobs which these select.
