@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -27,13 +28,21 @@ func TestOldSnapshotDoesNotSlowStates(t *testing.T) {
 			})
 			mustDo(t, err)
 		}
-		for _, identity := range []string{"other", "one"} {
-			s.Admission.Identify(Identities{"east": identity})
-			pause(true)
+		learn := func() {
+			for _, identity := range []string{"other", "one"} {
+				s.Admission.Identify(Identities{"east": identity})
+				pause(true)
+			}
 		}
+		learn()
 		for i := range n {
-			if i == n/4 {
+			switch i {
+			case n / 4:
 				analyze(t, s)
+			case n / 2: // what comes after that is found before what was forgotten
+				mustDo(t, s.Admission.ForgetDeployment(t.Context(), "east", audit.Act{}))
+				pause(false)
+				learn()
 			}
 			pause(i%2 == 1)
 		}

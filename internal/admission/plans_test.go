@@ -4,4 +4,6 @@ import "testing"
 
 func TestPlansOnSQLite(t *testing.T) { fixture.PlansOnSQLite(t, nil, sqlSpent) }
 
-func TestPlansOnPostgres(t *testing.T) { fixture.PlansOnPostgres(t, sqlStates, sqlSpent) }
+func TestPlansOnPostgres(t *testing.T) {
+	fixture.PlansOnPostgres(t, sqlStates, sqlPlace, sqlInherited, sqlSpent)
+}

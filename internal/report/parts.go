@@ -26,12 +26,13 @@ type parts[K partKey] struct {
 	size   int64 // changes of a part
 	held   map[K]*part
 	latest int64     // the number of the latest part
-	at     int64     // the present hour or day
+	at     int64     // parts of earlier hours or days have ended
 	full   []left[K] // to be added to part 0
 	// What the transaction has changed, which counts again if that fails.
 	changes []change[K]
-	filled  int // at the end of full
-	folded  int // at the beginning of full
+	before  int64 // what at was
+	filled  int   // at the end of full
+	folded  int   // at the beginning of full
 }
 
 // newParts are those of a writer.
@@ -126,7 +127,7 @@ func (p *parts[K]) committed() {
 	if p.full = p.full[p.folded:]; len(p.full) == 0 {
 		p.full = nil
 	}
-	p.changes, p.filled, p.folded = nil, 0, 0
+	p.changes, p.before, p.filled, p.folded = nil, p.at, 0, 0
 }
 
 func (p *parts[K]) rolledBack() {
@@ -134,5 +135,5 @@ func (p *parts[K]) rolledBack() {
 		p.restore(p.changes[i].key, p.changes[i].part)
 	}
 	p.full = p.full[:len(p.full)-p.filled]
-	p.changes, p.filled, p.folded = nil, 0, 0
+	p.changes, p.at, p.filled, p.folded = nil, p.before, 0, 0
 }

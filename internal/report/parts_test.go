@@ -149,6 +149,8 @@ func TestPartsAreBounded(t *testing.T) {
 		t.Errorf("after failures %d parts are held of %d, and %d of %d are to be folded", len(p.held), held, len(p.full), full)
 	}
 	p.fold(2)
+	p.rolledBack() // the next transaction finds that the day is over, too
+	p.fold(2)
 	for range maxHeld/mostFolds + 1 {
 		p.committed()
 		p.fold(2)
