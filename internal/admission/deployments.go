@@ -39,7 +39,11 @@ func (s *Store) ReadHolding(c driver.Conn) (h Holding, err error) {
 		return h, err
 	}
 	known := map[string]*Deployment{}
-	err = c.Prep(sqlDeployments).Each(func(r driver.Row) error {
+	states := sqlDeployments
+	if s.Writer.Shared() {
+		states = sqlAllStates
+	}
+	err = c.Prep(states).Each(func(r driver.Row) error {
 		Key.In(s.Writer).identities.Load().read(r, known)
 		return nil
 	})

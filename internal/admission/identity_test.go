@@ -179,3 +179,32 @@ func TestNoIdentityIsOneToo(t *testing.T) {
 		check("", 3)
 	})
 }
+
+// TestHoldingHasAllDeployments: what may hold calls back is known of each deployment, also of one
+// that is called something else here.
+func TestHoldingHasAllDeployments(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		names := []string{"", "East", "a", "east", "east 2", "é"}
+		for _, identity := range []string{"one", "two"} {
+			identities := Identities{}
+			for _, name := range names {
+				identities[name] = identity
+			}
+			s.Admission.Identify(identities)
+			for _, name := range names {
+				mustDo(t, s.Admission.PauseDeployment(t.Context(), name, true, audit.Act{}))
+			}
+		}
+		s.Admission.Identify(Identities{})
+		h, err := s.Admission.Holding(t.Context())
+		mustDo(t, err)
+		for _, name := range names {
+			if d := h.Deployments[name]; d == nil || !d.Paused() {
+				t.Errorf("%q is not known to be paused", name)
+			}
+		}
+		if len(h.Deployments) != len(names) {
+			t.Errorf("%d deployments are known of %d", len(h.Deployments), len(names))
+		}
+	})
+}

@@ -64,9 +64,14 @@ type Deployment struct {
 
 const (
 	sqlDeployments = "SELECT name, identity, since, state, place FROM deployment_states"
+	sqlStates      = "SELECT d.name, d.identity, d.since, d.state, d.place FROM unnest(CAST(? AS text[])) AS x(name), " + statesOfName
+	// sqlAllStates is sqlDeployments for a server. It goes from one name to the next, and passes no
+	// old versions between them.
+	sqlAllStates = `WITH RECURSIVE x(name) AS (SELECT '' COLLATE "C" UNION ALL
+  SELECT (SELECT name FROM deployment_states WHERE name > x.name ORDER BY name LIMIT 1) FROM x WHERE x.name IS NOT NULL)
+SELECT d.name, d.identity, d.since, d.state, d.place FROM x, ` + statesOfName
 	// OFFSET 0 has the server look rows up by name and place, though it takes the table for small.
-	sqlStates = "SELECT d.name, d.identity, d.since, d.state, d.place FROM unnest(CAST(? AS text[])) AS x(name), " +
-		"LATERAL (SELECT place FROM deployment_states WHERE name = x.name ORDER BY place LIMIT 1) AS p, " +
+	statesOfName = "LATERAL (SELECT place FROM deployment_states WHERE name = x.name ORDER BY place LIMIT 1) AS p, " +
 		"LATERAL (SELECT name, identity, since, state, place FROM deployment_states WHERE name = x.name AND place = p.place OFFSET 0) AS d"
 )
 
