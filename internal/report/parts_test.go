@@ -127,6 +127,26 @@ func TestFailedTransactionLeavesPartsAlone(t *testing.T) {
 	}
 }
 
+// A transaction is taken for failed whose commit's answer was lost. What it has added to part 0 is
+// not added again.
+func TestPartsBearALostAnswer(t *testing.T) {
+	t.Parallel()
+	s := fixture.Serving(t, db.Options{URL: dbtest.Postgres(t)})
+	a := attemptOf(t, s)
+	const n = 60
+	for i := range int64(n) {
+		mustDo(t, count(t.Context(), s, a, func(t *Tx) error {
+			if i%3 > 0 {
+				t.After = append(t.After, func() { t.w.Invalidate(t.Tx, 0) })
+			}
+			return shortParts(t)
+		}))
+	}
+	if rows := summed(t, s, n); rows < 3 {
+		t.Errorf("a sum has %d rows: no part was left behind", rows)
+	}
+}
+
 // What a writer remembers is bounded, and parts of hours that are over end.
 func TestPartsAreBounded(t *testing.T) {
 	p := parts[dayKey]{on: true, size: 1} // each change begins a part
