@@ -111,7 +111,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if !p.begin(cancel) {
-		return forebay.TaskResult{}, errGone
+		return forebay.TaskResult{}, abandoned(false)
 	}
 	var resp model.ForwardResponse
 	var deployment *model.Deployment
@@ -129,8 +129,11 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 		err = p.translated(ctx, &req, &resp, forward)
 	}
 	deployment.Charge(&result, resp.Usage, resp.CachedTokens, resp.CacheWrites)
-	if err == nil {
+	switch {
+	case err == nil:
 		result.Output = p.bodies()
+	case errors.Is(err, context.Canceled) && p.hasLeft():
+		err = abandoned(deployment != nil)
 	}
 	return result, err
 }
@@ -158,6 +161,14 @@ var errBroken = &forebay.TaskError{Class: forebay.ClassTransient, Code: "interna
 
 // errGone ends a call whose client has left.
 var errGone = forebay.Permanent("caller_gone", "the client has left")
+
+// abandoned is the error of a call that its client has left. It is not made again. If it was sent,
+// the provider may bill for it, although nobody knows how much.
+func abandoned(sent bool) error {
+	gone := *errGone
+	gone.Uncalled, gone.Unmeasured = !sent, sent
+	return &gone
+}
 
 // pending is a call whose client waits. The client's request and the job's task are two
 // goroutines; the client's connection belongs to the task from begin to end.
@@ -289,6 +300,13 @@ func (p *pending) leave() {
 		cancel()
 		<-p.ended
 	}
+}
+
+// hasLeft reports whether nobody waits any more.
+func (p *pending) hasLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
 }
 
 // state is what the waiting client has to know.
