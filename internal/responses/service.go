@@ -88,11 +88,14 @@ func (s *Service) Create(ctx context.Context, tenant string, sub Submission) (Ro
 		name forebay.LimitName
 		n    int64
 	}{{forebay.LimitWaitingJobs, 1}, {forebay.LimitStoredBytes, int64(len(sub.Body))}} {
-		done, err := s.Limits.Take(ctx, tenant, take.name, take.n)
-		if err != nil {
-			return Row{}, err
+		done, full := s.Limits.Take(ctx, tenant, take.name, take.n)
+		if full == nil {
+			defer done()
+		} else if n.Repeated == 0 { // it cannot be a repeat
+			return Row{}, full
+		} else if n.Refusal == nil {
+			n.Refusal = full
 		}
-		defer done()
 	}
 	input, err := json.Marshal(jobInput{Response: n.ID, PromptTokens: sub.Need.PromptTokens, MaxOutputTokens: sub.Need.MaxOutputTokens, AsResponses: sub.Need.AsResponses})
 	if err != nil {
