@@ -163,6 +163,7 @@ func (s *Store) Finalize(ctx context.Context, b *Batch, as State) error {
 type Output struct {
 	Answers, Errors files.File
 	Usage           []byte // JSON
+	Lost            int64  // answers that storage has lost: their lines have failed
 }
 
 // End makes the files of a batch and ends it.
@@ -177,12 +178,16 @@ func (s *Store) End(ctx context.Context, b *Batch, out Output) error {
 				return err
 			}
 		}
-		err := t.Prep("UPDATE batches SET output_file = ?, error_file = ?, usage = ? WHERE no = ?").TextOrNull(out.Answers.ID).TextOrNull(out.Errors.ID).
-			Blob(out.Usage).Int(b.No).Exec()
+		now.State, now.OutputFile, now.ErrorFile, now.Usage = now.EndsAs, out.Answers.ID, out.Errors.ID, out.Usage
+		now.Completed, now.Failed = now.Completed-out.Lost, now.Failed+out.Lost
+		if now.State == Completed { // also a line whose job somebody has cancelled
+			now.Failed = now.Total - now.Completed
+		}
+		err := t.Prep("UPDATE batches SET output_file = ?, error_file = ?, usage = ?, completed = ?, failed = ? WHERE no = ?").
+			TextOrNull(now.OutputFile).TextOrNull(now.ErrorFile).Blob(now.Usage).Int(now.Completed).Int(now.Failed).Int(b.No).Exec()
 		if err != nil {
 			return err
 		}
-		now.State, now.OutputFile, now.ErrorFile, now.Usage = now.EndsAs, out.Answers.ID, out.Errors.ID, out.Usage
 		return t.end(now)
 	})
 }
