@@ -68,6 +68,24 @@ func TestALineIsCancelled(t *testing.T) {
 	})
 }
 
+// Another process looks again as soon as a lease may have lost its process, also one that was
+// renewed.
+func TestALeaseEnds(t *testing.T) {
+	onClocks(t, func(r *running) {
+		r.create(r.upload(1), "24h")
+		b, ok, err := r.Store.Lease(r.Context(), r.due(1)[0])
+		if err != nil || !ok {
+			r.Fatal(ok, err)
+		}
+		r.pass(leaseFor / 2)
+		r.must(r.Store.Renew(r.Context(), &b))
+		r.pass(leaseFor * 3 / 4)
+		if due, next, err := r.Store.Due(r.Context()); err != nil || len(due) != 0 || next > leaseFor/4 {
+			r.Errorf("due %v, next after %s (%v)", due, next, err)
+		}
+	})
+}
+
 // dueNow returns the batches that are due.
 func (r *running) dueNow() []DueBatch {
 	r.Helper()
