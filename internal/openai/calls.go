@@ -187,6 +187,7 @@ type pending struct {
 
 	mu      sync.Mutex
 	w       http.ResponseWriter
+	shut    bool               // no further attempt begins
 	left    bool               // nobody waits any more
 	calling context.CancelFunc // ends the attempt under way; nil: there is none
 	status  int                // of the answer
@@ -203,7 +204,7 @@ type pending struct {
 func (p *pending) begin(cancel context.CancelFunc) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left || p.begun {
+	if p.shut || p.left || p.begun {
 		return false
 	}
 	p.calling = cancel
@@ -286,20 +287,30 @@ func (p *pending) end(resp model.ForwardResponse, err error) {
 	}
 }
 
+// shutOff lets no further attempt begin. The one under way goes on.
+func (p *pending) shutOff() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = true
+}
+
 // leave ends the waiting, and the attempt under way. It returns once the task no longer uses the
 // client's connection or the request.
 func (p *pending) leave() {
-	for {
-		p.mu.Lock()
-		p.left = true
-		cancel := p.calling
-		p.mu.Unlock()
-		if cancel == nil {
-			return
-		}
-		cancel()
+	for p.abort() {
 		<-p.ended
 	}
+}
+
+// abort has the attempt under way end soon. It reports whether there is one.
+func (p *pending) abort() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = true
+	if p.calling != nil {
+		p.calling()
+	}
+	return p.calling != nil
 }
 
 // hasLeft reports whether nobody waits any more.
