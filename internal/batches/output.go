@@ -181,8 +181,8 @@ func (w *writing) all(ctx context.Context) error {
 	return w.unfed(ctx, after)
 }
 
-// unfed writes that the lines which never became jobs did not run. Nobody knows them if storage has
-// lost the input. The batch ends without them then.
+// unfed writes that the lines which never became jobs did not run. If storage has lost the input
+// nobody knows them, and the batch ends without them.
 func (w *writing) unfed(ctx context.Context, after int64) error {
 	content, err := w.open(ctx, w.batch, w.batch.FedBytes)
 	if forebay.CodeOf(err) == forebay.CodeNotFound {

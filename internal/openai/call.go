@@ -182,8 +182,8 @@ func (w *waiting) spent() bool {
 // answer.
 const cancelPatience = time.Second
 
-// giveUp cancels the job and returns the error. The job goes before its call: so the call counts as
-// cancelled, and not as one that has failed. What it may have used is charged.
+// giveUp cancels the job and returns the error. The job goes before its call, which so counts as
+// cancelled and not as failed. What it may have used is charged.
 func (w *waiting) giveUp(why error) error {
 	// Whoever has left has left a job that nobody needs.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), 10*time.Second)
