@@ -109,7 +109,7 @@ type NewRow struct {
 	// Refusal is why the tenant may make nothing new; nil: it may.
 	Refusal error
 	Events  []byte
-	State    bridge.State
+	State   bridge.State
 }
 
 const (

@@ -29,6 +29,7 @@ type Options struct {
 	Files    *files.Service
 	Queue    string        // of the jobs of background responses
 	Keep     time.Duration // how long responses live; 0: for ever
+	Remember time.Duration // how long an idempotency key is remembered after its response is deleted
 	MaxBody  int64         // bytes of a request with the context that goes before it
 	Logger   *slog.Logger
 }
@@ -314,7 +315,7 @@ func (s *Service) Purge(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
 		var blobs []string
 		var err error
-		if blobs, more, err = s.Store.Purge(ctx); err != nil {
+		if blobs, more, err = s.Store.Purge(ctx, s.Remember); err != nil {
 			return err
 		}
 		for _, key := range blobs {
