@@ -26,8 +26,8 @@ UPDATE responses SET expires_at = ?, request_size = 0, request_blob = NULL, requ
 )
 
 // Purge removes some rows of a response that is gone. It returns whether there may be more, and
-// the blobs of a response that was removed, for the caller to delete. For so long after it was made
-// a background response leaves the key of its request, so that no repeat makes another.
+// the blobs of a response that was removed, for the caller to delete. A background response leaves
+// the key of its request for so long after it was made, so that no repeat makes another.
 func (s *Store) Purge(ctx context.Context, remember time.Duration) (blobs []string, more bool, err error) {
 	var no int64
 	var id string

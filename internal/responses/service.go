@@ -29,7 +29,7 @@ type Options struct {
 	Files    *files.Service
 	Queue    string        // of the jobs of background responses
 	Keep     time.Duration // how long responses live; 0: for ever
-	Remember time.Duration // how long an idempotency key is remembered after its response is deleted
+	Remember time.Duration // how long the idempotency key of a deleted response is remembered
 	MaxBody  int64         // bytes of a request with the context that goes before it
 	Logger   *slog.Logger
 }
