@@ -1,6 +1,7 @@
 package servicebus
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
@@ -56,6 +57,20 @@ func TestSendingToASubscriptionNamesTheTopic(t *testing.T) {
 	p.send(&wire.Attach{Name: "s", Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: ptr("news/Subscriptions/all")}, InitialDeliveryCount: new(uint32)})
 	expect[*wire.Attach](p)
 	if d := expect[*wire.Detach](p); d.Error == nil || d.Error.Description != errNeedsTopic.text {
+		t.Errorf("%+v", d.Error)
+	}
+}
+
+// Qpid Proton without Cyrus takes the mechanism EXTERNAL, although it has been given a key. What it
+// is told is not that the key lacks a right.
+func TestAConnectionWithoutAKeySaysSo(t *testing.T) {
+	b := newBench(t, nil)
+	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{})
+	p := b.connect("", "")
+	p.begin(1000)
+	p.receives(0, "orders", nil)
+	d := expect[*wire.Detach](p)
+	if d.Error == nil || d.Error.Condition != conditionUnauthorized || !strings.HasSuffix(d.Error.Description, "no key by SASL PLAIN.") {
 		t.Errorf("%+v", d.Error)
 	}
 }
