@@ -228,9 +228,9 @@ func (s *Session) handleAttach(attach *wire.Attach, kept int) {
 	}()
 }
 
-// handleDetach ends a link. The answer closes it if the peer does: otherwise the peer would have to
-// attach it again to close it (§2.6.6). Nothing is kept to resume. The next Attach says so, as it
-// lists nothing unsettled (§2.6.13).
+// handleDetach ends a link. The answer closes it only if the peer does: else the peer would have
+// to attach it again to close it (§2.6.6). Nothing is kept to resume. The next Attach says so, as
+// it lists nothing unsettled (§2.6.13).
 func (s *Session) handleDetach(detach *wire.Detach) {
 	l := s.links[detach.Handle]
 	if l == nil { // a client that gave up before its attach was written detaches that link all the same

@@ -28,7 +28,7 @@ func TestARefusalThatHasNoAnswerEndsTheLink(t *testing.T) {
 	p.sends(0, "orders") // the session lives
 }
 
-// A filter that is not in force is not in the answer. A client takes it for granted otherwise, and
+// A filter that is not in force is not in the answer. Otherwise a client takes it for granted, and
 // gets messages that it does not expect.
 func TestAFilterThatIsUnknownIsNotAnswered(t *testing.T) {
 	b := newBench(t, nil)
@@ -61,8 +61,8 @@ func TestSendingToASubscriptionNamesTheTopic(t *testing.T) {
 	}
 }
 
-// Qpid Proton without Cyrus takes the mechanism EXTERNAL, although it has been given a key. What it
-// is told is not that the key lacks a right.
+// Qpid Proton without Cyrus takes the mechanism EXTERNAL, although it has been given a key. It is
+// not told that the key lacks a right.
 func TestAConnectionWithoutAKeySaysSo(t *testing.T) {
 	b := newBench(t, nil)
 	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{})

@@ -71,9 +71,9 @@ func sessionFilterOf(s *wire.Source) (f sessionFilter) {
 	return f
 }
 
-// answered returns the source as the link's answer repeats it. The filters in it are those that are
-// in force, by which clients see that another one is not (AMQP 1.0, 3.5.3). So only that for a
-// session is left, with the session's id.
+// answered returns the source as the link's answer repeats it. Its filters are those in force, by
+// which clients see that another one is not (AMQP 1.0, 3.5.3). So only that for a session is left,
+// with the session's id.
 func (f sessionFilter) answered(s *wire.Source) *wire.Source {
 	if len(s.Filter) == 0 {
 		return s
