@@ -133,7 +133,7 @@ func TestPortInUse(t *testing.T) {
 	database := dbtest.Postgres(t)
 	first := servertest.Start(t, server.Options{Database: database})
 	address := first.Addr(t.Context()).String()
-	second, err := server.New(server.Options{Database: database, Listen: address})
+	second, err := server.New(server.Options{Database: database, Listen: address, Blob: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func TestDeclaredMessageQueues(t *testing.T) {
 			// What cannot be changed is an error, and nothing is left out silently.
 			other := maps.Clone(queues)
 			other["s"] = server.MessageQueue{RequiresSession: new(false)}
-			_, err := server.New(server.Options{Database: database, MessageQueues: other})
+			_, err := server.New(server.Options{Database: database, MessageQueues: other, Blob: t.TempDir()})
 			if err == nil || !strings.HasPrefix(err.Error(), "message_queues.s.requires_session: was settled when the queue was made") {
 				t.Errorf("a queue that cannot be so: %v", err)
 			}

@@ -111,7 +111,8 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.responses = responses.New(responses.Options{Queue: ResponsesQueue, Keep: *o.Retention.Responses, MaxBody: o.Limits.MaxInputBytes, Logger: s.log})
+	s.responses = responses.New(responses.Options{Queue: ResponsesQueue, Keep: *o.Retention.Responses, MaxBody: o.Limits.MaxInputBytes, Logger: s.log,
+		Remember: time.Duration(o.Limits.IdempotencyHours) * time.Hour})
 	s.addCalls(o, models, known)
 	certificate, err := o.TLS.load()
 	if err != nil {

@@ -28,7 +28,7 @@ func TestEveryBuiltInTaskRunsOnTheSimulatedDeployment(t *testing.T) {
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	onBothDatabases(t, func(t *testing.T, database string) {
-		s, err := server.New(server.Options{Database: database, Listen: "127.0.0.1:0"})
+		s, err := server.New(server.Options{Database: database, Listen: "127.0.0.1:0", Blob: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -57,6 +58,7 @@ func startWatched(t *testing.T, to *collector, opts server.Options) watched {
 	if opts.Database == "" {
 		opts.Database = "sqlite:" + dbtest.SQLite(t)
 	}
+	opts.Blob = cmp.Or(opts.Blob, t.TempDir())
 	opts.Listen, opts.Metrics.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	if to != nil {
 		opts.Telemetry.OTLPEndpoint = to.http.URL

@@ -66,7 +66,7 @@ func testWorkflowRewind(t *testing.T, database string, workflows ...string) {
 		}
 		return forebay.TaskResult{Output: call.Input}, nil
 	}}
-	s, err := New(Options{Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+	s, err := New(Options{Database: database, Blob: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 		Functions: []forebay.Task{work}, Workflows: files})
 	if err != nil {
 		t.Fatal(err)

@@ -127,3 +127,36 @@ func TestAPeerThatDoesNotWaitForItsDetach(t *testing.T) {
 		})
 	}
 }
+
+// A peer that detaches without closing may attach the link again. An answer that closes it is an
+// error to such a client.
+func TestADetachIsAnsweredInKind(t *testing.T) {
+	s := serve(t, amqp.Options{Handler: nodeHandler(map[string]*node{"q": newNode()})})
+	p := connect(t, s)
+	p.begin(0)
+	for _, closed := range []bool{false, true} {
+		p.attachSender(0, 0, "q")
+		p.attachReceiver(0, 1, "q")
+		for handle := range uint32(2) {
+			p.send(0, &wire.Detach{Handle: handle, Closed: closed})
+			if d := expect[*wire.Detach](p); d.Handle != handle || d.Closed != closed || d.Error != nil {
+				t.Errorf("closed %v is answered with %+v", closed, d)
+			}
+		}
+	}
+}
+
+// Microsoft's go-amqp may write a flow after the Detach of its link. The other links of the
+// session go on.
+func TestCreditAfterADetachIsIgnored(t *testing.T) {
+	s := serve(t, amqp.Options{Handler: nodeHandler(map[string]*node{"q": newNode()})})
+	p := connect(t, s)
+	p.begin(0)
+	p.attachSender(0, 0, "q")
+	p.attachReceiver(0, 1, "q")
+	p.send(0, &wire.Detach{Handle: 1, Closed: true}, credit(1, 0, 5), transfer(0, 0), []byte("m"))
+	expect[*wire.Detach](p)
+	if d := expect[*wire.Disposition](p); d.First != 0 {
+		t.Errorf("%+v", d)
+	}
+}

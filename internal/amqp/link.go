@@ -31,6 +31,7 @@ type link struct {
 
 	// The rest is guarded by the connection's lock.
 	state   linkState
+	resumes bool   // the peer has detached to attach the link again, and did not close it
 	decided signal // fired when the handler has decided, or nothing is left to decide
 	flowing bool   // in Session.flows
 	kept    int    // bytes that are held for it
@@ -113,7 +114,7 @@ func (l *link) detach(err *wire.Error) {
 		l.refuse(err)
 		return
 	}
-	l.sendDetach(err)
+	l.sendDetach(err, true)
 	if err == nil {
 		l.end(linkDetaching, nil)
 	} else {
@@ -123,9 +124,9 @@ func (l *link) detach(err *wire.Error) {
 
 // sendDetach sends Detach, after the dispositions that wait: a peer takes one for a link that it
 // does not know any more as an error.
-func (l *link) sendDetach(err *wire.Error) {
+func (l *link) sendDetach(err *wire.Error, closed bool) {
 	l.session.flush()
-	l.session.conn.send(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: err})
+	l.session.conn.send(l.session.channel, &wire.Detach{Handle: l.handle, Closed: closed, Error: err})
 	l.session.conn.out.kick()
 }
 
@@ -206,6 +207,7 @@ func (s *Session) handleAttach(attach *wire.Attach, kept int) {
 		}
 	}
 	s.links[attach.Handle] = l
+	s.attached = max(s.attached, attach.Handle+1)
 	c.links++
 	c.inbound.held += kept
 	if c.links > c.server.options.MaxLinks {
@@ -226,8 +228,9 @@ func (s *Session) handleAttach(attach *wire.Attach, kept int) {
 	}()
 }
 
-// handleDetach ends a link. The answer closes it, also where the peer only detaches: nothing is
-// kept to resume (§2.6.5).
+// handleDetach ends a link. The answer closes it only if the peer does: else the peer would have
+// to attach it again to close it (§2.6.6). Nothing is kept to resume. The next Attach says so, as
+// it lists nothing unsettled (§2.6.13).
 func (s *Session) handleDetach(detach *wire.Detach) {
 	l := s.links[detach.Handle]
 	if l == nil { // a client that gave up before its attach was written detaches that link all the same
@@ -237,6 +240,7 @@ func (s *Session) handleDetach(detach *wire.Detach) {
 	if detach.Error != nil {
 		cause = detach.Error
 	}
+	l.resumes = !detach.Closed
 	switch {
 	case l.state == linkAttaching:
 		l.refuse(nil) // the peer expects an Attach before the Detach
@@ -271,7 +275,7 @@ func (l *link) close() {
 	if l.late != nil {
 		l.late.Stop()
 	}
-	l.sendDetach(nil)
+	l.sendDetach(nil, !l.resumes)
 	if l.outgoing != nil {
 		l.outgoing.leaveUnsettled(true)
 	}

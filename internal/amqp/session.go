@@ -25,6 +25,8 @@ type Session struct {
 	kept   int  // bytes that are held for it
 	ending bool // End was sent, and the peer's has not come
 	links  map[uint32]*link
+	// attached is above all handles that have had a link.
+	attached uint32
 
 	nextIncoming uint32 // transfer-ids (§2.5.6)
 	nextOutgoing uint32
@@ -185,6 +187,7 @@ func (s *Session) handleFlow(flow *wire.Flow) {
 	}
 	l := s.links[*flow.Handle]
 	switch {
+	case l == nil && *flow.Handle < s.attached: // go-amqp may give credit after its own Detach
 	case l == nil:
 		s.fail(wire.ErrUnattachedHandle, "flow for handle %d, which has no link", *flow.Handle)
 	case l.over():

@@ -98,6 +98,9 @@ func TestAResultIsGone(t *testing.T) {
 		if answers, failed := r.output(b.OutputFile), r.output(b.ErrorFile); len(answers) != 1 || len(failed) != 1 || !strings.Contains(failed[0], "the result is gone") {
 			r.Errorf("%s with answers %q and errors %q", b.State, answers, failed)
 		}
+		if b.Total != 2 || b.Completed != 1 || b.Failed != 1 {
+			r.Errorf("counted %d of %d, %d have failed", b.Completed, b.Total, b.Failed)
+		}
 	})
 }
 

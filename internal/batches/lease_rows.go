@@ -23,7 +23,7 @@ const leaseFor = 10 * time.Second
 var errLeaseLost = forebay.Errorf(forebay.CodeLockLost, "the lease on this batch is lost")
 
 const (
-	sqlDue     = "SELECT no, tenant FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 10000"
+	sqlDue     = "SELECT no, tenant, leased_until FROM batches WHERE due_at <= ? ORDER BY due_at LIMIT 10000"
 	sqlNextDue = "SELECT due_at FROM batches WHERE due_at > ? ORDER BY due_at LIMIT 1"
 	sqlLease   = `
 UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = ?2 AND coalesce(due_at, ?3 + 1) <= ?3 AND leased_until <= ?3`
@@ -46,12 +46,20 @@ func inTurns(due []DueBatch) {
 }
 
 // Due returns the batches that nobody works on and that have something to do, and after what time
-// another one will have. Tenants take turns, so that many batches of one do not put off another's.
+// another one will have, or may have lost its process. Tenants take turns, so that many batches of
+// one do not put off another's.
 func (s *Store) Due(ctx context.Context) (list []DueBatch, next time.Duration, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		list, next = nil, lookEvery
 		now := c.Now()
-		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { list = append(list, DueBatch{r.Int(0), r.Int(1)}); return nil })
+		err := c.Prep(sqlDue).Int(now).Each(func(r driver.Row) error {
+			if left := r.Int(2) - now; left > 0 {
+				next = min(next, driver.FromMillisDuration(left))
+				return nil
+			}
+			list = append(list, DueBatch{r.Int(0), r.Int(1)})
+			return nil
+		})
 		if err != nil {
 			return err
 		}
@@ -163,6 +171,7 @@ func (s *Store) Finalize(ctx context.Context, b *Batch, as State) error {
 type Output struct {
 	Answers, Errors files.File
 	Usage           []byte // JSON
+	Lost            int64  // answers that storage has lost: their lines have failed
 }
 
 // End makes the files of a batch and ends it.
@@ -177,12 +186,16 @@ func (s *Store) End(ctx context.Context, b *Batch, out Output) error {
 				return err
 			}
 		}
-		err := t.Prep("UPDATE batches SET output_file = ?, error_file = ?, usage = ? WHERE no = ?").TextOrNull(out.Answers.ID).TextOrNull(out.Errors.ID).
-			Blob(out.Usage).Int(b.No).Exec()
+		now.State, now.OutputFile, now.ErrorFile, now.Usage = now.EndsAs, out.Answers.ID, out.Errors.ID, out.Usage
+		now.Completed, now.Failed = now.Completed-out.Lost, now.Failed+out.Lost
+		if now.State == Completed { // also a line whose job somebody has cancelled
+			now.Failed = now.Total - now.Completed
+		}
+		err := t.Prep("UPDATE batches SET output_file = ?, error_file = ?, usage = ?, completed = ?, failed = ? WHERE no = ?").
+			TextOrNull(now.OutputFile).TextOrNull(now.ErrorFile).Blob(now.Usage).Int(now.Completed).Int(now.Failed).Int(b.No).Exec()
 		if err != nil {
 			return err
 		}
-		now.State, now.OutputFile, now.ErrorFile, now.Usage = now.EndsAs, out.Answers.ID, out.Errors.ID, out.Usage
 		return t.end(now)
 	})
 }

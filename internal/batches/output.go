@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -131,7 +132,7 @@ func (s *Service) finish(ctx context.Context, b *Batch) error {
 	err := w.all(ctx)
 	err = w.answers.end(err)
 	err = w.errors.end(err)
-	out := Output{Answers: w.answers.file, Errors: w.errors.file}
+	out := Output{Answers: w.answers.file, Errors: w.errors.file, Lost: w.lost}
 	if err == nil && b.InProgressAt != nil {
 		out.Usage, err = json.Marshal(w.usage)
 	}
@@ -154,6 +155,7 @@ type writing struct {
 	batch           *Batch
 	answers, errors *outputFile
 	usage           Usage
+	lost            int64 // answers that storage has lost
 }
 
 func (w *writing) all(ctx context.Context) error {
@@ -179,9 +181,14 @@ func (w *writing) all(ctx context.Context) error {
 	return w.unfed(ctx, after)
 }
 
-// unfed writes that the lines which never became jobs did not run.
+// unfed writes that the lines which never became jobs did not run. If storage has lost the input
+// nobody knows them, and the batch ends without them.
 func (w *writing) unfed(ctx context.Context, after int64) error {
 	content, err := w.open(ctx, w.batch, w.batch.FedBytes)
+	if forebay.CodeOf(err) == forebay.CodeNotFound {
+		w.Logger.Warn("the input of a batch is gone; its output lacks the lines that did not run", slog.String("batch", w.batch.ID))
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -226,12 +233,14 @@ func (w *writing) row(ctx context.Context, row *endedRow) error {
 		return w.notRun(row.customID, id)
 	case row.blob != "":
 		result, err := w.Blobs.ReadAll(ctx, row.blob, maxResult)
-		if forebay.CodeOf(err) == forebay.CodeNotFound { // the other lines have theirs
-			row.outcome, row.message = outcomeError, "the result is gone from storage"
-		} else if err != nil {
+		if err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
 			return err
 		}
 		row.result = result
+	}
+	if row.outcome == outcomeAnswer && len(row.result) == 0 { // the other lines have theirs
+		w.lost++
+		row.outcome, row.message = outcomeError, "the result is gone from storage"
 	}
 	to := w.answers
 	if row.outcome == outcomeError {
@@ -271,8 +280,11 @@ func failure(row *endedRow, id string) []byte {
 // notRun writes a line that never ran.
 func (w *writing) notRun(customID, id string) error {
 	f := lineFailure{Code: "batch_cancelled", Message: "This request was not executed because the batch was cancelled."}
-	if w.batch.EndsAs == Expired {
+	switch w.batch.EndsAs {
+	case Expired:
 		f = lineFailure{Code: "batch_expired", Message: "This request could not be executed before the completion window expired."}
+	case Completed:
+		f = lineFailure{Code: "request_cancelled", Message: "This request was cancelled by itself."}
 	}
 	return w.errors.line(object{ID: lineID(id), CustomID: customID, Error: &f})
 }

@@ -118,6 +118,9 @@ func (s *Store) Create(ctx context.Context, b Batch, window time.Duration, o fil
 				return c, err
 			}
 		}
+		if o.Refusal != nil {
+			return c, o.Refusal
+		}
 		found, err := files.Use(t.Tx, b.Tenant, b.InputFile, files.PurposeBatch)
 		if err == nil && !found {
 			err = errNoInput

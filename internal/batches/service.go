@@ -161,14 +161,16 @@ func (s *Service) Create(ctx context.Context, tenant string, q Request) (b Batch
 	if b.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
 		return b, false, err
 	}
-	done, err := s.Limits.Take(ctx, tenant, forebay.LimitBatches, 1)
-	if err != nil {
-		return b, false, err
-	}
-	defer done()
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q %s %d", b.InputFile, b.Endpoint, b.Window, b.Metadata, b.OutputTTL)
-	return s.Store.Create(ctx, b, window, files.Origin{Key: q.Key, Hash: hex.EncodeToString(h.Sum(nil)), Again: q.Again, Keys: s.Remember})
+	o := files.Origin{Key: q.Key, Hash: hex.EncodeToString(h.Sum(nil)), Again: q.Again, Keys: s.Remember}
+	done, err := s.Limits.Take(ctx, tenant, forebay.LimitBatches, 1)
+	if o.Refusal = err; err != nil && !o.Repeats() {
+		return b, false, err
+	} else if err == nil {
+		defer done()
+	}
+	return s.Store.Create(ctx, b, window, o)
 }
 
 // Batch returns a batch.

@@ -107,11 +107,12 @@ func (s *Service) Create(ctx context.Context, tenant string, u *Upload, content 
 	if err := memory.Grow(ctx, s.Blobs.StreamBuffer()); err != nil {
 		return f, false, err
 	}
-	one, err := s.Limits.Take(ctx, tenant, forebay.LimitFiles, 1)
-	if err != nil {
-		return f, false, err
+	one, full := s.Limits.Take(ctx, tenant, forebay.LimitFiles, 1)
+	if full == nil {
+		defer one()
+	} else if u.Key == "" && !u.Again { // it cannot be a repeat
+		return f, false, full
 	}
-	defer one()
 	f = File{ID: NewID(), Tenant: no}
 	f.Blob = blob.Key(no, f.ID, "content")
 	hash := sha256.New()
@@ -144,9 +145,11 @@ func (s *Service) Create(ctx context.Context, tenant string, u *Upload, content 
 		return f, false, tooLarge(s.MaxBatchBytes)
 	}
 	f.Name, f.Purpose = clean(u.Name), u.Purpose
-	made, existing, err := s.Store.Add(ctx, f, u.lifetime(), u.origin(hash.Sum(nil), s.Remember))
+	origin := u.origin(hash.Sum(nil), s.Remember)
+	origin.Refusal = full
+	made, existing, err := s.Store.Add(ctx, f, u.lifetime(), origin)
 	// A failed transaction may be committed all the same; if not, the sweep finds the blob.
-	kept = !existing && !errors.Is(err, ErrOtherRequest)
+	kept = !existing && full == nil && !errors.Is(err, ErrOtherRequest)
 	return made, existing, err
 }
 

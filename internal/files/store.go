@@ -35,6 +35,9 @@ type Origin struct {
 	Hash  string        // of what it asks for
 	Again bool          // the client says that it has sent it before
 	Keys  time.Duration // how long a key is remembered
+	// Refusal is why the tenant may make nothing new; nil: it may. What is there already is found all
+	// the same.
+	Refusal error
 }
 
 // repeatedWithin is how long after the first request an SDK may repeat it. SDKs give up sooner.
@@ -98,6 +101,9 @@ func (s *Store) Add(ctx context.Context, f File, lifetime time.Duration, o Origi
 			if err != nil || a.existing {
 				return a, err
 			}
+		}
+		if o.Refusal != nil {
+			return a, o.Refusal
 		}
 		a.file = f
 		a.file.Stamp(t, lifetime)

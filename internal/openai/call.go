@@ -178,18 +178,26 @@ func (w *waiting) spent() bool {
 	return err == nil && left > time.Until(w.until)
 }
 
-// giveUp cancels the job and returns the error.
+// cancelPatience is how long a call that its client has left goes on while the database does not
+// answer.
+const cancelPatience = time.Second
+
+// giveUp cancels the job and returns the error. The job goes before its call, which so counts as
+// cancelled and not as failed. What it may have used is charged.
 func (w *waiting) giveUp(why error) error {
 	// Whoever has left has left a job that nobody needs.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), 10*time.Second)
 	defer cancel()
+	w.call.shutOff()
+	late := time.AfterFunc(cancelPatience, func() { w.call.abort() })
+	defer late.Stop()
+	_, err := w.Jobs.Cancel(ctx, w.Caller.Tenant, w.job)
 	w.call.leave()
-	if _, begun, done, last, err := w.call.state(); done {
+	if _, begun, done, last, broken := w.call.state(); done {
 		return nil // the answer was written meanwhile
 	} else if begun {
-		return w.cutOff(last, err)
+		return w.cutOff(last, broken)
 	}
-	_, err := w.Jobs.Cancel(ctx, w.Caller.Tenant, w.job)
 	if code := forebay.CodeOf(err); err == nil || code == forebay.CodeNotFound || code == forebay.CodeConflict {
 		return why // it may have ended meanwhile, for nobody waits any more
 	}

@@ -111,7 +111,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if !p.begin(cancel) {
-		return forebay.TaskResult{}, errGone
+		return forebay.TaskResult{}, abandoned(false)
 	}
 	var resp model.ForwardResponse
 	var deployment *model.Deployment
@@ -129,8 +129,11 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 		err = p.translated(ctx, &req, &resp, forward)
 	}
 	deployment.Charge(&result, resp.Usage, resp.CachedTokens, resp.CacheWrites)
-	if err == nil {
+	switch {
+	case err == nil:
 		result.Output = p.bodies()
+	case errors.Is(err, context.Canceled) && p.hasLeft():
+		err = abandoned(deployment != nil)
 	}
 	return result, err
 }
@@ -159,6 +162,14 @@ var errBroken = &forebay.TaskError{Class: forebay.ClassTransient, Code: "interna
 // errGone ends a call whose client has left.
 var errGone = forebay.Permanent("caller_gone", "the client has left")
 
+// abandoned is the error of a call that its client has left. It is not made again. If it was sent,
+// the provider may bill for it, although nobody knows how much.
+func abandoned(sent bool) error {
+	gone := *errGone
+	gone.Uncalled, gone.Unmeasured = !sent, sent
+	return &gone
+}
+
 // pending is a call whose client waits. The client's request and the job's task are two
 // goroutines; the client's connection belongs to the task from begin to end.
 type pending struct {
@@ -176,6 +187,7 @@ type pending struct {
 
 	mu      sync.Mutex
 	w       http.ResponseWriter
+	shut    bool               // no further attempt begins
 	left    bool               // nobody waits any more
 	calling context.CancelFunc // ends the attempt under way; nil: there is none
 	status  int                // of the answer
@@ -192,7 +204,7 @@ type pending struct {
 func (p *pending) begin(cancel context.CancelFunc) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left || p.begun {
+	if p.shut || p.left || p.begun {
 		return false
 	}
 	p.calling = cancel
@@ -275,20 +287,37 @@ func (p *pending) end(resp model.ForwardResponse, err error) {
 	}
 }
 
+// shutOff lets no further attempt begin. The one under way goes on.
+func (p *pending) shutOff() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = true
+}
+
 // leave ends the waiting, and the attempt under way. It returns once the task no longer uses the
 // client's connection or the request.
 func (p *pending) leave() {
-	for {
-		p.mu.Lock()
-		p.left = true
-		cancel := p.calling
-		p.mu.Unlock()
-		if cancel == nil {
-			return
-		}
-		cancel()
+	for p.abort() {
 		<-p.ended
 	}
+}
+
+// abort has the attempt under way end soon. It reports whether there is one.
+func (p *pending) abort() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = true
+	if p.calling != nil {
+		p.calling()
+	}
+	return p.calling != nil
+}
+
+// hasLeft reports whether nobody waits any more.
+func (p *pending) hasLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
 }
 
 // state is what the waiting client has to know.

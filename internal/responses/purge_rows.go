@@ -2,6 +2,7 @@ package responses
 
 import (
 	"context"
+	"time"
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -11,18 +12,34 @@ import (
 const purgeEvents = 100
 
 const (
-	sqlExpired      = "SELECT no, id, request_blob, object_blob FROM responses WHERE expires_at <= ? ORDER BY expires_at LIMIT 1"
-	sqlPurgeGroups  = "DELETE FROM response_events WHERE response = ?1 AND first IN (SELECT first FROM response_events WHERE response = ?1 ORDER BY first LIMIT ?2 + 0)"
-	sqlPurgeExpired = "DELETE FROM responses WHERE no = ? AND expires_at + 0 <= ? RETURNING coalesce(request_blob, ''), coalesce(object_blob, '')"
+	sqlExpired     = "SELECT no, id FROM responses WHERE expires_at >= 0 AND expires_at <= ? ORDER BY expires_at LIMIT 1"
+	sqlForgotten   = "SELECT no, id FROM responses WHERE expires_at < 0 AND expires_at >= ? ORDER BY expires_at LIMIT 1"
+	sqlPurgeGroups = "DELETE FROM response_events WHERE response = ?1 AND first IN (SELECT first FROM response_events WHERE response = ?1 ORDER BY first LIMIT ?2 + 0)"
+	sqlGone        = `
+SELECT coalesce(request_blob, ''), coalesce(object_blob, ''), created_at, CASE WHEN repeat_key IS NULL THEN 0 ELSE 1 END
+FROM responses WHERE no = ? AND id = ? AND expires_at + 0 <= ?`
+	sqlPurgeGone = "DELETE FROM responses WHERE no = ?"
+	// What repeats of its request must find stays.
+	sqlEmptyGone = `
+UPDATE responses SET expires_at = ?, request_size = 0, request_blob = NULL, request = NULL, object_size = 0, object_blob = NULL, object = NULL,
+  events_size = 0, error_message = NULL WHERE no = ?`
 )
 
 // Purge removes some rows of a response that is gone. It returns whether there may be more, and
-// the blobs of a response that was removed, for the caller to delete.
-func (s *Store) Purge(ctx context.Context) (blobs []string, more bool, err error) {
+// the blobs of a response that was removed, for the caller to delete. A background response leaves
+// the key of its request for so long after it was made, so that no repeat makes another.
+func (s *Store) Purge(ctx context.Context, remember time.Duration) (blobs []string, more bool, err error) {
 	var no int64
 	var id string
-	err = s.Read(ctx, func(c driver.Conn) error {
-		more, err = c.Prep(sqlExpired).Int(c.Now()).One(func(r driver.Row) { no, id = r.Int(0), r.Text(1) })
+	err = s.Read(ctx, func(c driver.Conn) (err error) {
+		find := func(sql string, at int64) {
+			if err == nil && !more {
+				more, err = c.Prep(sql).Int(at).One(func(r driver.Row) { no, id = r.Int(0), r.Text(1) })
+			}
+		}
+		more = false
+		find(sqlExpired, c.Now())
+		find(sqlForgotten, -c.Now())
 		return err
 	})
 	if err != nil || !more {
@@ -34,14 +51,24 @@ func (s *Store) Purge(ctx context.Context) (blobs []string, more bool, err error
 		if err != nil || n == purgeEvents {
 			return nil, err
 		}
-		_, err = t.Prep(sqlPurgeExpired).Int(no).Int(t.Now).One(func(r driver.Row) {
+		until := int64(0) // for what is not remembered
+		found, err := t.Prep(sqlGone).Int(no).Text(id).Int(t.Now).One(func(r driver.Row) {
 			for i := range 2 {
 				if key := r.Text(i); key != "" {
 					blobs = append(blobs, key)
 				}
 			}
+			if r.Int(3) != 0 {
+				until = r.Int(2) + remember.Milliseconds()
+			}
 		})
-		return blobs, err
+		switch {
+		case err != nil || !found:
+			return nil, err
+		case until > t.Now:
+			return blobs, t.Prep(sqlEmptyGone).Int(-until).Int(no).Exec()
+		}
+		return blobs, t.Prep(sqlPurgeGone).Int(no).Exec()
 	})
 	return blobs, more, err
 }

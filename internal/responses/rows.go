@@ -106,8 +106,10 @@ type NewRow struct {
 	// Repeated is how long ago the request may have been made that this one repeats. 0: it repeats
 	// none; [db.Never]: at any time.
 	Repeated int64 // milliseconds
-	Events   []byte
-	State    bridge.State
+	// Refusal is why the tenant may make nothing new; nil: it may.
+	Refusal error
+	Events  []byte
+	State   bridge.State
 }
 
 const (
@@ -142,6 +144,9 @@ func (s *Store) Add(ctx context.Context, n NewRow) (existing string, err error) 
 			if existing, err = n.madeBefore(t); err != nil || existing != "" {
 				return existing, err
 			}
+		}
+		if n.Refusal != nil {
+			return "", n.Refusal
 		}
 		seq := int64(0)
 		if n.Job != nil {

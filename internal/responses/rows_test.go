@@ -141,7 +141,7 @@ func TestPurge(t *testing.T) {
 		var blobs []string
 		steps := 0
 		for more := true; more; steps++ {
-			some, left, err := m.Responses.Purge(ctx)
+			some, left, err := m.Responses.Purge(ctx, 0)
 			m.check(err)
 			blobs, more = append(blobs, some...), left
 		}
@@ -170,7 +170,7 @@ func TestNumbersOfRemovedResponsesAreGivenAgain(t *testing.T) {
 		}
 		for more := true; more; {
 			var err error
-			_, more, err = m.Responses.Purge(ctx)
+			_, more, err = m.Responses.Purge(ctx, 0)
 			m.check(err)
 		}
 		other := m.add()
@@ -225,4 +225,50 @@ func TestNewResponseIsQueued(t *testing.T) {
 	if o, err := s.Object(t.Context(), row); err != nil || !strings.Contains(string(o), `"status":"queued"`) || row.Over() || row.EndedAt != nil || row.State != n.State {
 		t.Errorf("%s %v %+v", o, err, row)
 	}
+}
+
+// A response that was deleted leaves the key of its request for a while, and nothing else. Its
+// repeats are refused until then.
+func TestKeysOfDeletedResponsesAreRemembered(t *testing.T) {
+	onEngines(t, func(m *maker) {
+		ctx := m.Context()
+		purge := func(remember time.Duration) {
+			m.Helper()
+			for steps, more := 0, true; more; steps++ {
+				var err error
+				_, more, err = m.Responses.Purge(ctx, remember)
+				if m.check(err); steps > 10 {
+					m.Fatal("it is purged for ever")
+				}
+			}
+		}
+		n := m.row()
+		n.Repeat, n.Hash, n.Repeated = "key", "hash", db.Never
+		_, err := m.Responses.Add(ctx, n)
+		m.check(err)
+		row := m.read(n.ID)
+		if deleted, err := m.Responses.Delete(ctx, row); err != nil || !deleted {
+			m.Fatal(deleted, err)
+		}
+		again := m.row()
+		again.Repeat, again.Hash, again.Repeated = n.Repeat, n.Hash, n.Repeated
+		purge(time.Hour)
+		if _, err := m.Responses.Add(ctx, again); forebay.CodeOf(err) != forebay.CodeGone {
+			m.Errorf("a repeat: %v", err)
+		}
+		if _, err := m.Responses.Response(ctx, m.tenant, n.ID); !errors.Is(err, forebay.ErrNotFound) {
+			m.Error(err)
+		}
+		if rows, err := m.Responses.Events(ctx, row, 0, 10); err != nil || len(rows) != 0 {
+			m.Errorf("%d groups of events are left: %v", len(rows), err)
+		}
+		_, err = db.Transact(ctx, m.DB.Writer, db.Op{}, func(t *db.Tx) (struct{}, error) { // an hour later
+			return struct{}{}, t.Prep("UPDATE responses SET created_at = created_at - 3600000, expires_at = expires_at + 3600000 WHERE id = ?").Text(n.ID).Exec()
+		})
+		m.check(err)
+		purge(time.Hour)
+		if existing, err := m.Responses.Add(ctx, again); err != nil || existing != "" {
+			m.Errorf("%q %v", existing, err)
+		}
+	})
 }

@@ -29,6 +29,7 @@ type Options struct {
 	Files    *files.Service
 	Queue    string        // of the jobs of background responses
 	Keep     time.Duration // how long responses live; 0: for ever
+	Remember time.Duration // how long the idempotency key of a deleted response is remembered
 	MaxBody  int64         // bytes of a request with the context that goes before it
 	Logger   *slog.Logger
 }
@@ -88,11 +89,14 @@ func (s *Service) Create(ctx context.Context, tenant string, sub Submission) (Ro
 		name forebay.LimitName
 		n    int64
 	}{{forebay.LimitWaitingJobs, 1}, {forebay.LimitStoredBytes, int64(len(sub.Body))}} {
-		done, err := s.Limits.Take(ctx, tenant, take.name, take.n)
-		if err != nil {
-			return Row{}, err
+		done, full := s.Limits.Take(ctx, tenant, take.name, take.n)
+		if full == nil {
+			defer done()
+		} else if n.Repeated == 0 { // it cannot be a repeat
+			return Row{}, full
+		} else if n.Refusal == nil {
+			n.Refusal = full
 		}
-		defer done()
 	}
 	input, err := json.Marshal(jobInput{Response: n.ID, PromptTokens: sub.Need.PromptTokens, MaxOutputTokens: sub.Need.MaxOutputTokens, AsResponses: sub.Need.AsResponses})
 	if err != nil {
@@ -311,7 +315,7 @@ func (s *Service) Purge(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
 		var blobs []string
 		var err error
-		if blobs, more, err = s.Store.Purge(ctx); err != nil {
+		if blobs, more, err = s.Store.Purge(ctx, s.Remember); err != nil {
 			return err
 		}
 		for _, key := range blobs {

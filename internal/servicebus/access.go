@@ -132,9 +132,16 @@ func (c *client) allowed(right forebay.Scope, path, tenant string) (*grant, erro
 	return g, err
 }
 
-// unauthorized refuses an act without a token that allows it.
+// unauthorized refuses an act without a token that allows it. Some clients choose a SASL mechanism
+// that takes no key, although they have been given one: Qpid Proton takes EXTERNAL.
 func (c *client) unauthorized(right forebay.Scope, path string) *failure {
-	return fail(conditionUnauthorized, 401, "Unauthorized access. '%s' claim(s) are required to perform this operation. Resource: 'sb://%s/%s'.", claims[right], c.host(), path)
+	f := fail(conditionUnauthorized, 401, "Unauthorized access. '%s' claim(s) are required to perform this operation. Resource: 'sb://%s/%s'.", claims[right], c.host(), path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.grants) == 0 {
+		f.text += " The connection has brought no token, and no key by SASL PLAIN."
+	}
+	return f
 }
 
 // addressOf is the address of a client, the zero one if it has none.

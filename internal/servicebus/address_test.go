@@ -64,7 +64,11 @@ func TestSessionFilter(t *testing.T) {
 			t.Fatalf("%s: %+v", what, f)
 		}
 		f.id = "b"
-		told := f.answered(source).Filter[1].Value
+		answer := f.answered(source).Filter
+		if len(answer) != 1 || answer[0].Key != wire.Symbol(filterSession) {
+			t.Fatalf("%s: answered with %+v", what, answer)
+		}
+		told := answer[0].Value
 		if d, ok := told.(wire.Described); ok {
 			told = d.Value
 		} else if what == "described" {

@@ -111,8 +111,8 @@ func (c *client) allow(audience string, given auth.Grant) error {
 // everything below its audience.
 func (c *client) grantFor(right forebay.Scope, path string) (*grant, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	g, _ := c.findGrant(right, path)
+	c.mu.Unlock()
 	if g == nil {
 		return nil, c.unauthorized(right, path)
 	}

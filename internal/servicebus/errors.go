@@ -61,7 +61,8 @@ var (
 	errNeedsSession  = fail(conditionNotAllowed, 400, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.")
 	errNoSessions    = fail(conditionNotAllowed, 400, "A sessionful message receiver cannot be created on an entity that does not require sessions.")
 	errNotToSubqueue = fail(conditionNotAllowed, 400, "Messages cannot be sent to a subqueue: only dead-lettering fills it.")
-	errNoAddress     = fail(conditionNotImpl, 501, "A link must name an entity.")
+	errNeedsTopic    = fail(conditionNotAllowed, 400, "Messages cannot be sent to a subscription: send to its topic.")
+	errNoAddress     = fail(conditionNotImpl, 501, "A link must name an entity. Temporary entities and links to any entity are not supported.")
 	errBadEncoding   = fail(conditionArgument, 400, "The message is not well encoded.")
 )
 

@@ -192,8 +192,8 @@ func schedule(ctx context.Context, m *managed) (wire.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !m.takesMessages() {
-		return nil, errNotToSubqueue
+	if err := takesMessages(m.entity); err != nil {
+		return nil, err
 	}
 	var contents []message.Content
 	for _, e := range elements {
@@ -226,11 +226,15 @@ func schedule(ctx context.Context, m *managed) (wire.Map, error) {
 	return wire.Map{{Key: "sequence-numbers", Value: wire.ArrayOf(wire.ConstructorLong, told...)}}, nil
 }
 
-func (m *managed) takesMessages() bool { return takesMessages(m.entity) }
-
-// takesMessages reports whether an entity can be sent to.
-func takesMessages(e messaging.Entity) bool {
-	return !e.DeadLetter && e.Kind != messaging.KindSubscription
+// takesMessages refuses an entity that cannot be sent to.
+func takesMessages(e messaging.Entity) error {
+	switch {
+	case e.DeadLetter:
+		return errNotToSubqueue
+	case e.Kind == messaging.KindSubscription:
+		return errNeedsTopic
+	}
+	return nil
 }
 
 // cancelScheduled cancels as many messages as one request may schedule. If one is not found, the

@@ -37,6 +37,7 @@ type sender struct {
 	mu      sync.Mutex
 	waiting []*amqp.Delivery // in the order in which they came
 	storing *workers         // one at a time keeps the order
+	unheard *wire.Error      // why a delivery was refused that has no answer; the worker's
 }
 
 // acceptSender accepts a link that sends to a queue or a topic.
@@ -66,8 +67,8 @@ func (c *client) newSender(l *amqp.Incoming, at node) (s *sender, leave func(), 
 	if err != nil {
 		return nil, nil, err
 	}
-	if !takesMessages(e) {
-		return nil, nil, errNotToSubqueue
+	if err := takesMessages(e); err != nil {
+		return nil, nil, err
 	}
 	if leave, err = c.places.enter(g.tenant()); err != nil {
 		return nil, nil, err
@@ -98,6 +99,10 @@ func (s *sender) store() {
 			return
 		}
 		s.storeGroup(group)
+		if s.unheard != nil { // else a client that settles what it sends loses it in silence
+			s.link.Detach(s.unheard)
+			s.unheard = nil
+		}
 		s.done(len(group))
 	}
 }
@@ -203,7 +208,11 @@ func (s *sender) answer(d *amqp.Delivery, err error) {
 }
 
 func (s *sender) refuse(d *amqp.Delivery, err error) {
-	d.Settle(&wire.Rejected{Error: s.failure(err, s.entity.Path).wire()})
+	told := s.failure(err, s.entity.Path).wire()
+	if d.Settled {
+		s.unheard = told
+	}
+	d.Settle(&wire.Rejected{Error: told})
 }
 
 // contents reads the messages of a delivery: one, or those of a batch.

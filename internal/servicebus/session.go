@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,18 +71,22 @@ func sessionFilterOf(s *wire.Source) (f sessionFilter) {
 	return f
 }
 
-// answered returns the source as the link's answer repeats it, with the id of the session.
+// answered returns the source as the link's answer repeats it. Its filters are those in force, by
+// which clients see that another one is not (AMQP 1.0, 3.5.3). So only that for a session is left,
+// with the session's id.
 func (f sessionFilter) answered(s *wire.Source) *wire.Source {
-	if !f.asked {
+	if len(s.Filter) == 0 {
 		return s
 	}
 	told := *s
-	told.Filter = slices.Clone(s.Filter)
-	value := any(f.id)
-	if d, ok := s.Filter[f.at].Value.(wire.Described); ok {
-		value = wire.Described{Descriptor: d.Descriptor, Value: f.id}
+	told.Filter = nil
+	if f.asked {
+		asked, value := s.Filter[f.at], any(f.id)
+		if d, ok := asked.Value.(wire.Described); ok {
+			value = wire.Described{Descriptor: d.Descriptor, Value: f.id}
+		}
+		told.Filter = wire.Map{{Key: asked.Key, Value: value}}
 	}
-	told.Filter[f.at].Value = value
 	return &told
 }
 

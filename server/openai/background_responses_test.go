@@ -205,6 +205,11 @@ func TestBackgroundResponseIsRepeated(t *testing.T) {
 		resp, answer := servertest.Post(t, s, "/v1/responses", strings.Replace(body, "hello", "other", 1), "Idempotency-Key", "a")
 		refusedWith(t, resp, answer, http.StatusBadRequest, "idempotency_mismatch")
 		ended(t, s, keyed)
+		if resp, answer := asked(t, s, http.MethodDelete, "/v1/responses/"+keyed); resp.StatusCode != http.StatusOK {
+			t.Errorf("%d %s", resp.StatusCode, answer)
+		}
+		resp, answer = servertest.Post(t, s, "/v1/responses", body, "Idempotency-Key", "a")
+		refusedWith(t, resp, answer, http.StatusGone, "gone")
 		servertest.Eventually(t, time.Minute, func() error {
 			if n := u.Calls.Load(); n != 4 {
 				return fmt.Errorf("%d calls", n)

@@ -1028,7 +1028,7 @@ CREATE TABLE responses (
   tenant        INTEGER NOT NULL,
   seq           INTEGER,          -- the job that makes it; NULL: its client waited for it
   created_at    INTEGER NOT NULL,
-  expires_at    INTEGER NOT NULL, -- from then on it is gone, and to be removed; 0: it was deleted
+  expires_at    INTEGER NOT NULL, -- from then on it is gone, and to be removed; 0: it was deleted; below: only its key is left, until then
   ended_at      INTEGER,
   status        TEXT NOT NULL,
   model         TEXT NOT NULL,    -- of the configuration

@@ -55,7 +55,8 @@ const (
 	// firstWindow is how many of them it reads first, where only the status is asked for. Each
 	// further step is four times the one before.
 	firstWindow = 500
-	// scanStep is how many jobs are read at once. Where few are wanted, each step is twice the one before.
+	// scanStep is how many jobs are read at once. Where few are wanted, each step is twice the one
+	// before.
 	scanStep = 250
 )
 

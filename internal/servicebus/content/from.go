@@ -133,7 +133,7 @@ func readAnnotations(c *message.Content, value []byte) ([]byte, error) {
 	}
 	var kept compound
 	for _, p := range pairs {
-		ok := true
+		ok, kind := true, "a string"
 		switch {
 		case ownAnnotations[p.key]:
 			continue
@@ -141,6 +141,7 @@ func readAnnotations(c *message.Content, value []byte) ([]byte, error) {
 			continue
 		case p.key == annotationScheduledTime:
 			var t time.Time
+			kind = "a timestamp"
 			if t, ok = p.value.(time.Time); ok {
 				c.ScheduledAt = &t
 			}
@@ -150,7 +151,7 @@ func readAnnotations(c *message.Content, value []byte) ([]byte, error) {
 			_, ok = p.value.(string)
 		}
 		if !ok {
-			return nil, forebay.Invalid(p.key, "is an annotation of another type")
+			return nil, forebay.Invalid(p.key, "must be "+kind)
 		}
 		kept.raw(p.raw, 2)
 	}
