@@ -10,6 +10,7 @@ import (
 	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 )
 
@@ -188,6 +189,35 @@ func TestStartsBeforeContinuing(t *testing.T) {
 		p.ends(t, p.start(t, StartRequest{Name: "starts", Input: []byte("0")}), forebay.OrchestrationCompleted)
 		for _, id := range []string{"x", "xx", "xxx"} {
 			p.ends(t, id, forebay.OrchestrationCompleted)
+		}
+	})
+}
+
+// A purge by force that was planned when the instance was over does not know whom to tell. If it
+// has been rewound since, the purge is planned anew.
+func TestPurgePlannedBeforeARewind(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		var works, good, bad atomic.Int32
+		r := breakable(t, &works, &good, &bad)
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) {
+			if err := activity(ctx, "bad", nil, forebay.RetryPolicy{}).Await(nil); err != nil {
+				return nil, err
+			}
+			return waiting(ctx)
+		})
+		addOrchestrator(t, r, "caller", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, ctx.CallChildWorkflow("child", task.WithChildWorkflowInstanceID("child")).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "caller"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		no := tenantOf(t, p.store, tenant)
+		plan, err := p.forced(t.Context(), no, "child", true)
+		mustDo(t, err)
+		works.Store(1)
+		mustDo(t, p.Rewind(t.Context(), tenant, id, ""))
+		if _, err := p.store.Orchestrations.PurgeOrchestration(t.Context(), no, "child", plan, audit.Act{}); !errors.Is(err, ErrChanged) {
+			t.Errorf("a purge from before is carried out: %v", err)
 		}
 	})
 }

@@ -75,14 +75,15 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
-// Forced is an instance that is deleted by force, and what its caller is told if it is open.
+// Forced is an instance that is deleted by force, and what its caller is told.
 type Forced struct {
-	No    int64
+	No    int64 // 0: it is over
 	Tells OrchestrationMessage
 }
 
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
-// force. It returns the jobs that the instance awaited.
+// force. It returns the jobs that the instance awaited, or ErrChanged if force is about another
+// instance, or about one that was over.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force *Forced, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
 	if force != nil { // a work item may be about to be completed, and the caller is changed

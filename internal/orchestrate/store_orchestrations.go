@@ -217,8 +217,12 @@ type completion struct {
 	next  int64 // when the first event is due that its instance has not seen; neverVisible: there is none
 }
 
-// held returns the work item, or forebay.ErrLockLost if its lock does not hold any more.
+// held returns the work item, or forebay.ErrLockLost if its lock does not hold any more. Nor does
+// that of one that was claimed while the clock was ahead: its timers would be late by as much.
 func (t *tx) held(item *OrchestrationItem, r *OrchestrationResult) (held completion, err error) {
+	if item.now > t.Now {
+		return held, forebay.ErrLockLost
+	}
 	for before := -1; before != t.changedInstances[item.Instance]; { // another operation may change it meanwhile
 		if before = t.changedInstances[item.Instance]; before > 0 {
 			t.DropPrefetched(item.row())

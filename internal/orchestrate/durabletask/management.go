@@ -124,11 +124,15 @@ func metadataOf(o orchestrate.OrchestrationRow) *backend.WorkflowMetadata {
 }
 
 func (h *taskHub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
-	purge := h.service.Purge
 	if force {
-		purge = h.service.PurgeByForce
+		return h.purge(ctx, id, h.service.PurgeByForce)
 	}
-	err := purge(ctx, h.name, string(id))
+	return h.purge(ctx, id, h.service.Purge)
+}
+
+// purge deletes an instance, and returns their number.
+func (h *taskHub) purge(ctx context.Context, id api.InstanceID, by func(ctx context.Context, tenant, id string) error) (int, error) {
+	err := by(ctx, h.name, string(id))
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:
 		return 0, api.ErrNotCompleted

@@ -27,9 +27,16 @@ func (h *taskHub) purgeTree(ctx context.Context, id string, force bool) (*protos
 		}
 		tree = append(tree, children...)
 	}
-	for _, id := range slices.Backward(tree) {
-		n, err := h.PurgeWorkflowState(ctx, api.InstanceID(id), nil, false, force)
-		if err != nil && (id == tree[0] || !errors.Is(err, api.ErrInstanceNotFound)) {
+	for i, id := range slices.Backward(tree) {
+		by := h.service.Purge
+		switch {
+		case force && i == 0:
+			by = h.service.PurgeByForce
+		case force:
+			by = h.service.PurgeWithCaller
+		}
+		n, err := h.purge(ctx, api.InstanceID(id), by)
+		if err != nil && (i == 0 || !errors.Is(err, api.ErrInstanceNotFound)) {
 			return answer, err
 		}
 		answer.DeletedInstanceCount += int32(n)
