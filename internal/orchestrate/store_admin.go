@@ -90,7 +90,9 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 		o.Interleaves, o.Local, o.Numbers = false, false, 1
 	}
 	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
-		t.dropCreated(tenant, id)
+		if t.dropCreated(tenant, id); force != nil {
+			t.DropAllPrefetched() // either may have ended in this transaction
+		}
 		o, err := t.existing(tenant, id)
 		switch {
 		case err != nil || o.over:
