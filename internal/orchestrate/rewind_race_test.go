@@ -7,11 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // Events that come while an instance fails are not lost: it sees them once it is rewound. Large
@@ -218,6 +221,39 @@ func TestPurgePlannedBeforeARewind(t *testing.T) {
 		mustDo(t, p.Rewind(t.Context(), tenant, id, ""))
 		if _, err := p.store.Orchestrations.PurgeOrchestration(t.Context(), no, "child", plan, audit.Act{}); !errors.Is(err, ErrChanged) {
 			t.Errorf("a purge from before is carried out: %v", err)
+		}
+	})
+}
+
+// The events that came while an instance failed stay where they are until turns have seen them: a
+// history that held them all might be too long. What suspends an instance has lost its meaning.
+func TestRewoundInstanceTakesItsEventsAsEver(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		item := starts(t, s, "one")[0]
+		for _, e := range []*protos.HistoryEvent{
+			{EventType: &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: "go"}}},
+			{EventType: &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{}}},
+			{EventType: &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: "on"}}},
+		} {
+			event, err := proto.Marshal(e)
+			mustDo(t, err)
+			mustDo(t, s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: item.Tenant, ID: "one", Event: Inline(event), Effect: EffectOf(e)}))
+		}
+		begun := history.NewEvent()
+		begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
+		past, err := history.Append(nil, begun)
+		mustDo(t, err)
+		_, err = s.Orchestrations.CompleteOrchestration(t.Context(), item, &OrchestrationResult{Status: forebay.OrchestrationFailed, Events: 1, History: Inline(past)})
+		mustDo(t, err)
+		mustDo(t, New(Options{Store: s.Orchestrations}).Rewind(t.Context(), "acme", "one", ""))
+		got := ""
+		for _, a := range takeItem(t, s).Arrived {
+			e, err := history.Decode(a.Event.Bytes)
+			mustDo(t, err)
+			got += history.Describe(e).Type + e.GetEventRaised().GetName() + " "
+		}
+		if got != "EventRaisedgo EventRaisedon ExecutionResumed " {
+			t.Errorf("it takes %s", got)
 		}
 	})
 }

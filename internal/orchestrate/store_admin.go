@@ -9,24 +9,35 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
-const (
-	// sqlHistory has a payload for each work item.
-	sqlHistory = "SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item"
-	// sqlUnseen has the events that an instance has not seen, without answers.
-	sqlUnseen = "SELECT event, coalesce(event_blob, '') FROM orchestration_inbox WHERE instance = ? AND answer = 0 ORDER BY no"
-)
-
-// events returns the payloads of an instance that the statement selects.
-func (s *Store) events(ctx context.Context, sql string, no int64) (all []Payload, err error) {
+// OrchestrationHistory returns the events of an instance, one payload for each work item, in
+// order.
+func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		all = nil
-		return c.Prep(sql).Int(no).Each(func(r driver.Row) error { all = append(all, payloadAt(r, 0, 1)); return nil })
+		orchestrations = nil
+		return c.Prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item").Int(no).
+			Each(func(r driver.Row) error { orchestrations = append(orchestrations, payloadAt(r, 0, 1)); return nil })
 	})
-	return all, err
+	return orchestrations, err
+}
+
+// outdated returns the numbers of the events that came while an instance failed and that have
+// lost their meaning: all that its code does not await. A large one is one that it awaits.
+func (s *Store) outdated(ctx context.Context, no int64) (events []int64, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		events = nil
+		return c.Prep("SELECT no, event FROM orchestration_inbox WHERE instance = ? AND event_blob IS NULL").Int(no).Each(func(r driver.Row) error {
+			if e, err := history.Decode(r.Blob(1)); err != nil || e.GetEventRaised() == nil {
+				events = append(events, r.Int(0))
+			}
+			return nil
+		})
+	})
+	return events, err
 }
 
 // sizeOf returns the bytes of rows of an instance, by the statement that adds them up.
@@ -247,6 +258,7 @@ type Rewound struct {
 	Audit     audit.Act // of the caller
 	FailedAt  time.Time
 	Awaits    []Awaited
+	Outdated  []int64 // unseen events
 }
 
 // Awaited is an open child whose answer a rewound instance will get.
@@ -331,8 +343,13 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
-	if err := t.removeRows(r.No, "orchestration_history", "orchestration_inbox"); err != nil { // the new history has both
+	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
 		return err
+	}
+	for _, no := range r.Outdated {
+		if err := t.Prep(statements.ForgetEvent).Int(r.No).Int(no).Exec(); err != nil {
+			return err
+		}
 	}
 	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
 		return err
