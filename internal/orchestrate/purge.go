@@ -12,44 +12,33 @@ import (
 
 // Purge deletes an ended instance with its history.
 func (s *Instances) Purge(ctx context.Context, tenant, id string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return s.purge(ctx, tenant, no, id, nil)
+	return s.purge(ctx, tenant, id, false, false)
 }
 
 // PurgeByForce deletes an instance with its history, whether it has ended or not. The jobs that
-// it awaited are cancelled. Its caller gets a failure.
-func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string) error {
-	return s.purgeByForce(ctx, tenant, id, true)
+// it awaited are cancelled. Its caller gets a failure if tells is set. A caller that is about to
+// be purged too gets none: its code would make up for the failure until then.
+func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string, tells bool) error {
+	return s.purge(ctx, tenant, id, true, tells)
 }
 
-// PurgeWithCaller is PurgeByForce for an instance whose caller is about to be purged too. The
-// caller gets nothing: its code would make up for the failure until then.
-func (s *Instances) PurgeWithCaller(ctx context.Context, tenant, id string) error {
-	return s.purgeByForce(ctx, tenant, id, false)
-}
-
-func (s *Instances) purgeByForce(ctx context.Context, tenant, id string, tells bool) error {
+func (s *Instances) purge(ctx context.Context, tenant, id string, force, tells bool) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
+	var orphans []string
 	for range maxRewindAttempts {
-		forced, err := s.forced(ctx, no, id, tells)
-		if err != nil {
-			return err
+		var forced *Forced
+		if force {
+			if forced, err = s.forced(ctx, no, id, tells); err != nil {
+				return err
+			}
 		}
-		if err := s.purge(ctx, tenant, no, id, forced); !errors.Is(err, ErrChanged) {
-			return err
+		if orphans, err = s.store.PurgeOrchestration(ctx, no, id, forced, act(ctx, tenant, "purge-orchestration", id, nil)); !errors.Is(err, ErrChanged) {
+			break
 		}
 	}
-	return ErrChanged
-}
-
-func (s *Instances) purge(ctx context.Context, tenant string, no int64, id string, forced *Forced) error {
-	orphans, err := s.store.PurgeOrchestration(ctx, no, id, forced, act(ctx, tenant, "purge-orchestration", id, nil))
 	if err == nil {
 		ctx, cancel := settling(ctx)
 		defer cancel()

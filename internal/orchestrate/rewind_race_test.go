@@ -152,7 +152,7 @@ func TestPurgeByForceFailsTheCall(t *testing.T) {
 		id := p.start(t, StartRequest{Name: "caller"})
 		p.waitsFor(t, id, "SubOrchestrationInstanceCreated")
 		p.until(t, "child", forebay.OrchestrationRunning)
-		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child"))
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child", true))
 		if o := p.ends(t, id, forebay.OrchestrationCompleted); !strings.Contains(string(o.Output), "purged by force") {
 			t.Errorf("it has got %s", o.Output)
 		}
@@ -162,13 +162,13 @@ func TestPurgeByForceFailsTheCall(t *testing.T) {
 		p.until(t, "child", forebay.OrchestrationRunning)
 		mustDo(t, p.Raise(t.Context(), tenant, id, "again", nil))
 		p.sees(t, id, "the next execution", func(row OrchestrationRow) bool { return string(row.Input) == "1" })
-		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child"))
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child", true))
 		mustDo(t, p.Raise(t.Context(), tenant, id, "go", quoted("done")))
 		p.ends(t, id, forebay.OrchestrationCompleted)
 		if got := p.types(t, id); strings.Contains(got, "SubOrchestration") {
 			t.Errorf("the history is %s", got)
 		}
-		if err := p.PurgeByForce(t.Context(), tenant, "child"); forebay.CodeOf(err) != forebay.CodeNotFound {
+		if err := p.PurgeByForce(t.Context(), tenant, "child", true); forebay.CodeOf(err) != forebay.CodeNotFound {
 			t.Errorf("the second time: %v", err)
 		}
 	})

@@ -14,8 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
-// OrchestrationHistory returns the events of an instance, one payload for each work item, in
-// order.
+// OrchestrationHistory returns the events of an instance, a payload for each work item, in order.
 func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		orchestrations = nil
@@ -93,8 +92,7 @@ type Forced struct {
 }
 
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
-// force. It returns the jobs that the instance awaited, or ErrChanged if force is about another
-// instance, or about one that was over.
+// force. It returns the jobs that it awaited, or ErrChanged if force is not about it as it is now.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force *Forced, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
 	if force != nil { // a work item may be about to be completed, and the caller is changed

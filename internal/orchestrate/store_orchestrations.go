@@ -217,10 +217,9 @@ type completion struct {
 	next  int64 // when the first event is due that its instance has not seen; neverVisible: there is none
 }
 
-// held returns the work item, or forebay.ErrLockLost if its lock does not hold any more. Nor does
-// that of one that was claimed while the clock was ahead: its timers would be late by as much.
+// held returns the work item, or forebay.ErrLockLost if its lock does not hold any more.
 func (t *tx) held(item *OrchestrationItem, r *OrchestrationResult) (held completion, err error) {
-	if item.now > t.Now {
+	if item.now > t.Now { // claimed while the clock was ahead: its timers would be late by as much
 		return held, forebay.ErrLockLost
 	}
 	for before := -1; before != t.changedInstances[item.Instance]; { // another operation may change it meanwhile

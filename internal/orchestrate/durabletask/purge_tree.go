@@ -28,14 +28,7 @@ func (h *taskHub) purgeTree(ctx context.Context, id string, force bool) (*protos
 		tree = append(tree, children...)
 	}
 	for i, id := range slices.Backward(tree) {
-		by := h.service.Purge
-		switch {
-		case force && i == 0:
-			by = h.service.PurgeByForce
-		case force:
-			by = h.service.PurgeWithCaller
-		}
-		n, err := h.purge(ctx, api.InstanceID(id), by)
+		n, err := h.purge(ctx, id, force, i == 0) // the callers of all others are purged next
 		if err != nil && (i == 0 || !errors.Is(err, api.ErrInstanceNotFound)) {
 			return answer, err
 		}
