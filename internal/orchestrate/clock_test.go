@@ -1,7 +1,10 @@
 package orchestrate
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,4 +73,48 @@ func TestTimerOutlivesAClockThatGoesBackDuringATurn(t *testing.T) {
 			t.Error("the timer is gone, or wakes nobody")
 		}
 	})
+}
+
+// A turn was begun while the clock was ahead. It is done again with the time that the clock shows
+// now: its timers are counted from its time.
+func TestTurnOfATimeAheadIsDoneAgain(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		item := starts(t, s, "one")[0]
+		item.now += 10 * time.Hour.Milliseconds()
+		at := time.UnixMilli(item.now).Add(time.Minute)
+		r := &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("h")), Timers: []Timer{{At: at.UnixMilli(), Event: Inline([]byte("timer"))}}}
+		if _, err := s.Orchestrations.CompleteOrchestration(t.Context(), item, r); !errors.Is(err, forebay.ErrLockLost) {
+			t.Errorf("a turn of a time ahead is stored: %v", err)
+		}
+		mustDo(t, s.Orchestrations.AbandonOrchestration(t.Context(), item, 0, false))
+		_, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeItem(t, s), r)
+		mustDo(t, err)
+	})
+}
+
+// A turn whose result is too large is on record with the time that its code has seen.
+func TestTurnThatCannotBeStoredHasTheTimeOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	c := fixture.ClockSchema(dbtest.NewClockServer(t)) // its time is years ahead, and stands
+	mustDo(t, c.Open(t).DB.Close())
+	var fits atomic.Bool
+	r := NewRegistry()
+	addOrchestrator(t, r, "times", func(ctx *task.WorkflowContext) (any, error) {
+		began := ctx.CurrentTimeUtc
+		if !fits.Load() {
+			return strings.Repeat("x", 2000), nil
+		}
+		return began, nil
+	})
+	where := c.Options()
+	where.Serve = true
+	p := run(t, where, Options{Registry: r, MaxBytes: 1000})
+	id := p.start(t, StartRequest{Name: "times"})
+	p.ends(t, id, forebay.OrchestrationFailed)
+	fits.Store(true)
+	mustDo(t, p.Rewind(t.Context(), tenant, id, ""))
+	o := p.ends(t, id, forebay.OrchestrationCompleted)
+	if want := fmt.Sprintf("%q", time.UnixMilli(c.Now()).UTC().Format(time.RFC3339)); string(o.Output) != want {
+		t.Errorf("it has seen %s, not %s", o.Output, want)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
@@ -155,4 +156,33 @@ func TestManyJobsEndWithTheirExecution(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller that ends in the transaction in which its sub-orchestration is purged by force is not
+// told any more, though the transaction has found it open when it began.
+func TestCallerEndsAsItsChildIsPurged(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		tenant := tenantOf(t, s, "acme")
+		items := starts(t, s, "caller", "child")
+		child, err := s.Orchestrations.Orchestration(t.Context(), tenant, "child")
+		mustDo(t, err)
+		caller, err := s.Orchestrations.Orchestration(t.Context(), tenant, "caller")
+		mustDo(t, err)
+		forced := &Forced{child.No, OrchestrationMessage{To: "caller", Execution: caller.Execution, Event: Inline([]byte("purged"))}}
+		mustDo(t, errors.Join(dbtest.InOneTransaction(t, s.DB,
+			func() error {
+				return s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenant, ID: "caller", Event: Inline([]byte("e"))})
+			},
+			func() error {
+				_, err := s.Orchestrations.CompleteOrchestration(t.Context(), items[0], &OrchestrationResult{Status: forebay.OrchestrationCompleted, Events: 1, History: Inline([]byte("h"))})
+				return err
+			},
+			func() error {
+				_, err := s.Orchestrations.PurgeOrchestration(t.Context(), tenant, "child", forced, audit.Act{})
+				return err
+			})...))
+		if n := countOf(t, s, "SELECT count(*) FROM orchestration_inbox WHERE instance = ?", caller.No); n != 0 {
+			t.Errorf("%d events are left of an instance that is over", n)
+		}
+	})
 }

@@ -379,20 +379,15 @@ func (s *Instances) EnsureTenant(ctx context.Context, name string) (int64, error
 
 // Events returns the events of an instance's current execution as they are stored.
 func (s *Instances) Events(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
-	stored, err := s.stored(ctx, sqlHistory, instance)
-	for _, b := range stored {
+	payloads, err := s.store.OrchestrationHistory(ctx, instance)
+	if err != nil {
+		return nil, err
+	}
+	orchestrations, err := s.loadAll(ctx, payloads)
+	for _, b := range orchestrations {
 		if err == nil {
 			events, err = history.DecodeAll(events, b)
 		}
 	}
 	return events, err
-}
-
-// stored reads the payloads of an instance that the statement selects.
-func (s *payloads) stored(ctx context.Context, sql string, instance int64) ([][]byte, error) {
-	payloads, err := s.store.events(ctx, sql, instance)
-	if err != nil {
-		return nil, err
-	}
-	return s.loadAll(ctx, payloads)
 }

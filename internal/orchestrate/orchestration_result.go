@@ -9,9 +9,11 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 )
@@ -61,18 +63,18 @@ func (h *taskHub) resultOf(item *OrchestrationItem, arrived []*protos.HistoryEve
 	}
 	r := &OrchestrationResult{Status: status, CustomStatus: history.JSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > MaxHistoryEvents && status != forebay.OrchestrationTerminated {
-		return endAs(state, arrived, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", MaxHistoryEvents))
+		return endAs(item, state, arrived, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", MaxHistoryEvents))
 	}
 	if status != forebay.OrchestrationTerminated {
 		if bytes > maxHistoryBytes {
-			return endAs(state, arrived, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
+			return endAs(item, state, arrived, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
 		}
 		if what, size := h.tooLarge(state); what != "" {
 			if int64(len(state.CustomStatus.GetValue())) > h.opts.MaxBytes {
 				// Unchanged: it is stored with the end.
 				state.CustomStatus = history.Value(item.Custom)
 			}
-			return endAs(state, arrived, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
+			return endAs(item, state, arrived, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
 		}
 	}
 	if state.ContinuedAsNew {
@@ -194,9 +196,10 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, e
 
 // endAs fails an instance whose work item cannot be stored, and tells its parent. What has
 // arrived goes into the history all the same: after a rewind it is not asked for again.
-func endAs(state *backend.WorkflowRuntimeState, arrived []*protos.HistoryEvent, kind, message string) (*OrchestrationResult, error) {
+func endAs(item *OrchestrationItem, state *backend.WorkflowRuntimeState, arrived []*protos.HistoryEvent, kind, message string) (*OrchestrationResult, error) {
 	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
 	begun, end := history.NewEvent(), history.NewEvent()
+	begun.Timestamp = timestamppb.New(driver.FromMillis(item.now)) // a rewound instance sees this time again
 	begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	end.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
 		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: history.DetailsOf(failure)}}

@@ -88,6 +88,6 @@ func (h *taskHub) poisonResult(ctx context.Context, item *OrchestrationItem) (*O
 			seen = append(seen, e)
 		}
 	}
-	return endAs(&backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: history.Value(item.Custom)}, seen, failurePoison,
+	return endAs(item, &backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: history.Value(item.Custom)}, seen, failurePoison,
 		fmt.Sprintf("%d times in a row its turn took the process with it that carried it out, or could not be stored", item.LostDeliveries))
 }

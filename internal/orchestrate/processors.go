@@ -127,7 +127,7 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 	if terminated != nil {
 		resp.Actions = slices.DeleteFunc(resp.Actions, history.Continues) // the termination must not be lost
 	}
-	history.NameChildren(resp.Actions, string(wi.InstanceID), wi.Properties[itemKey].(*OrchestrationItem).Instance)
+	history.NameChildren(resp.Actions, string(wi.InstanceID), wi.Properties[itemKey].(*OrchestrationItem).Instance, MaxInstanceIDBytes)
 	traced, before := helpers.TraceContextFromSpan(span), wi.State.PendingMessages // of earlier executions
 	sent, err := history.Sent(wi.State, resp.Actions, traced)
 	if err != nil {

@@ -12,27 +12,33 @@ import (
 
 // Purge deletes an ended instance with its history.
 func (s *Instances) Purge(ctx context.Context, tenant, id string) error {
-	return s.purge(ctx, tenant, id, false)
+	return s.purge(ctx, tenant, id, false, false)
 }
 
 // PurgeByForce deletes an instance with its history, whether it has ended or not. The jobs that
-// it awaited are cancelled. Its caller gets a failure.
-func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string) error {
-	return s.purge(ctx, tenant, id, true)
+// it awaited are cancelled. Its caller gets a failure if tells is set. A caller that is about to
+// be purged too gets none: its code would make up for the failure until then.
+func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string, tells bool) error {
+	return s.purge(ctx, tenant, id, true, tells)
 }
 
-func (s *Instances) purge(ctx context.Context, tenant, id string, force bool) error {
+func (s *Instances) purge(ctx context.Context, tenant, id string, force, tells bool) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	var forced *Forced
-	if force {
-		if forced, err = s.forced(ctx, no, id); err != nil {
-			return err
+	var orphans []string
+	for range maxRewindAttempts {
+		var forced *Forced
+		if force {
+			if forced, err = s.forced(ctx, no, id, tells); err != nil {
+				return err
+			}
+		}
+		if orphans, err = s.store.PurgeOrchestration(ctx, no, id, forced, act(ctx, tenant, "purge-orchestration", id, nil)); !errors.Is(err, ErrChanged) {
+			break
 		}
 	}
-	orphans, err := s.store.PurgeOrchestration(ctx, no, id, forced, act(ctx, tenant, "purge-orchestration", id, nil))
 	if err == nil {
 		ctx, cancel := settling(ctx)
 		defer cancel()
@@ -42,17 +48,20 @@ func (s *Instances) purge(ctx context.Context, tenant, id string, force bool) er
 }
 
 // forced is what a purge by force needs to know.
-func (s *Instances) forced(ctx context.Context, tenant int64, id string) (*Forced, error) {
+func (s *Instances) forced(ctx context.Context, tenant int64, id string, tells bool) (*Forced, error) {
 	row, err := s.store.Orchestration(ctx, tenant, id)
-	if err != nil || row.ParentID == "" || row.Status.Terminal() {
-		return &Forced{No: row.No}, err
+	switch {
+	case err != nil || row.Status.Terminal():
+		return &Forced{}, err
+	case row.ParentID == "" || !tells:
+		return &Forced{No: row.No}, nil
 	}
 	start, err := s.startOf(ctx, row.No)
 	if err != nil && !errors.Is(err, history.ErrUnreadable) { // then the caller cannot be told
 		return nil, err
 	}
-	tells, err := failureFor(start, &forebay.OrchestrationFailure{Type: "Purged", Message: "the sub-orchestration was purged by force", NonRetryable: true})
-	return &Forced{row.No, tells}, err
+	failure, err := failureFor(start, &forebay.OrchestrationFailure{Type: "Purged", Message: "the sub-orchestration was purged by force", NonRetryable: true})
+	return &Forced{row.No, failure}, err
 }
 
 // purgedAtOnce bounds how many instances one transaction deletes.

@@ -56,7 +56,7 @@ func TestPurgeByForceCancelsJobs(t *testing.T) {
 		})
 		id := p.start(t, StartRequest{Name: "task"})
 		job := <-its.stored
-		mustDo(t, p.PurgeByForce(t.Context(), tenant, id))
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, id, true))
 		select {
 		case got := <-its.cancelled:
 			if got != job {

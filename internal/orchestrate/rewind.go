@@ -104,11 +104,10 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 			events = append(events, answer)
 		}
 	}
-	raised, err := w.unseen(ctx, row.No)
-	if err != nil {
+	if r.Outdated, err = w.store.outdated(ctx, row.No); err != nil {
 		return err
 	}
-	for _, e := range append(history.Rewind(events, undone, stays), raised...) {
+	for _, e := range history.Rewind(events, undone, stays) {
 		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
 			return err
 		}
@@ -119,22 +118,6 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	}
 	w.all = append(w.all, r)
 	return nil
-}
-
-// unseen returns the events that came while the instance failed. They go into the history, as if
-// the instance had seen them.
-func (w *rewind) unseen(ctx context.Context, instance int64) (raised []*protos.HistoryEvent, err error) {
-	stored, err := w.stored(ctx, sqlUnseen, instance)
-	for _, b := range stored {
-		var e *protos.HistoryEvent
-		if err == nil {
-			e, err = history.Decode(b)
-		}
-		if e.GetEventRaised() != nil { // others have lost their meaning
-			raised = append(raised, e)
-		}
-	}
-	return raised, err
 }
 
 // child plans for a sub-orchestration without a successful answer. The call stays in the history

@@ -7,10 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // Events that come while an instance fails are not lost: it sees them once it is rewound. Large
@@ -148,7 +152,7 @@ func TestPurgeByForceFailsTheCall(t *testing.T) {
 		id := p.start(t, StartRequest{Name: "caller"})
 		p.waitsFor(t, id, "SubOrchestrationInstanceCreated")
 		p.until(t, "child", forebay.OrchestrationRunning)
-		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child"))
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child", true))
 		if o := p.ends(t, id, forebay.OrchestrationCompleted); !strings.Contains(string(o.Output), "purged by force") {
 			t.Errorf("it has got %s", o.Output)
 		}
@@ -158,13 +162,13 @@ func TestPurgeByForceFailsTheCall(t *testing.T) {
 		p.until(t, "child", forebay.OrchestrationRunning)
 		mustDo(t, p.Raise(t.Context(), tenant, id, "again", nil))
 		p.sees(t, id, "the next execution", func(row OrchestrationRow) bool { return string(row.Input) == "1" })
-		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child"))
+		mustDo(t, p.PurgeByForce(t.Context(), tenant, "child", true))
 		mustDo(t, p.Raise(t.Context(), tenant, id, "go", quoted("done")))
 		p.ends(t, id, forebay.OrchestrationCompleted)
 		if got := p.types(t, id); strings.Contains(got, "SubOrchestration") {
 			t.Errorf("the history is %s", got)
 		}
-		if err := p.PurgeByForce(t.Context(), tenant, "child"); forebay.CodeOf(err) != forebay.CodeNotFound {
+		if err := p.PurgeByForce(t.Context(), tenant, "child", true); forebay.CodeOf(err) != forebay.CodeNotFound {
 			t.Errorf("the second time: %v", err)
 		}
 	})
@@ -188,6 +192,68 @@ func TestStartsBeforeContinuing(t *testing.T) {
 		p.ends(t, p.start(t, StartRequest{Name: "starts", Input: []byte("0")}), forebay.OrchestrationCompleted)
 		for _, id := range []string{"x", "xx", "xxx"} {
 			p.ends(t, id, forebay.OrchestrationCompleted)
+		}
+	})
+}
+
+// A purge by force that was planned when the instance was over does not know whom to tell. If it
+// has been rewound since, the purge is planned anew.
+func TestPurgePlannedBeforeARewind(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		var works, good, bad atomic.Int32
+		r := breakable(t, &works, &good, &bad)
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) {
+			if err := activity(ctx, "bad", nil, forebay.RetryPolicy{}).Await(nil); err != nil {
+				return nil, err
+			}
+			return waiting(ctx)
+		})
+		addOrchestrator(t, r, "caller", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, ctx.CallChildWorkflow("child", task.WithChildWorkflowInstanceID("child")).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "caller"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		no := tenantOf(t, p.store, tenant)
+		plan, err := p.forced(t.Context(), no, "child", true)
+		mustDo(t, err)
+		works.Store(1)
+		mustDo(t, p.Rewind(t.Context(), tenant, id, ""))
+		if _, err := p.store.Orchestrations.PurgeOrchestration(t.Context(), no, "child", plan, audit.Act{}); !errors.Is(err, ErrChanged) {
+			t.Errorf("a purge from before is carried out: %v", err)
+		}
+	})
+}
+
+// The events that came while an instance failed stay where they are until turns have seen them: a
+// history that held them all might be too long. What suspends an instance has lost its meaning.
+func TestRewoundInstanceTakesItsEventsAsEver(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		item := starts(t, s, "one")[0]
+		for _, e := range []*protos.HistoryEvent{
+			{EventType: &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: "go"}}},
+			{EventType: &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{}}},
+			{EventType: &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: "on"}}},
+		} {
+			event, err := proto.Marshal(e)
+			mustDo(t, err)
+			mustDo(t, s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: item.Tenant, ID: "one", Event: Inline(event), Effect: EffectOf(e)}))
+		}
+		begun := history.NewEvent()
+		begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
+		past, err := history.Append(nil, begun)
+		mustDo(t, err)
+		_, err = s.Orchestrations.CompleteOrchestration(t.Context(), item, &OrchestrationResult{Status: forebay.OrchestrationFailed, Events: 1, History: Inline(past)})
+		mustDo(t, err)
+		mustDo(t, New(Options{Store: s.Orchestrations}).Rewind(t.Context(), "acme", "one", ""))
+		got := ""
+		for _, a := range takeItem(t, s).Arrived {
+			e, err := history.Decode(a.Event.Bytes)
+			mustDo(t, err)
+			got += history.Describe(e).Type + e.GetEventRaised().GetName() + " "
+		}
+		if got != "EventRaisedgo EventRaisedon ExecutionResumed " {
+			t.Errorf("it takes %s", got)
 		}
 	})
 }

@@ -103,9 +103,10 @@
 // # Events that come too late
 //
 // An instance that has ended takes no events, and what it has not seen is gone with it. One that
-// has failed keeps those events: they were taken, and it may be rewound. A rewind puts them into
-// the history, as if they had been seen. It names the end that it was planned for, by its time. So
-// a second one does not undo what has succeeded since the first.
+// has failed keeps those events: they were taken, and it may be rewound. Its next turns see them
+// then, so many at a time as ever. Only suspensions, resumptions and terminations are dropped. A
+// rewind names the end that it was planned for, by its time. So a second one does not undo what
+// has succeeded since the first.
 //
 // # Time
 //

@@ -9,24 +9,34 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 	"github.com/forebayhq/forebay/internal/orchestrate/workqueues"
 )
 
-const (
-	// sqlHistory has a payload for each work item.
-	sqlHistory = "SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item"
-	// sqlUnseen has the events that an instance has not seen, without answers.
-	sqlUnseen = "SELECT event, coalesce(event_blob, '') FROM orchestration_inbox WHERE instance = ? AND answer = 0 ORDER BY no"
-)
-
-// events returns the payloads of an instance that the statement selects.
-func (s *Store) events(ctx context.Context, sql string, no int64) (all []Payload, err error) {
+// OrchestrationHistory returns the events of an instance, a payload for each work item, in order.
+func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		all = nil
-		return c.Prep(sql).Int(no).Each(func(r driver.Row) error { all = append(all, payloadAt(r, 0, 1)); return nil })
+		orchestrations = nil
+		return c.Prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item").Int(no).
+			Each(func(r driver.Row) error { orchestrations = append(orchestrations, payloadAt(r, 0, 1)); return nil })
 	})
-	return all, err
+	return orchestrations, err
+}
+
+// outdated returns the numbers of the events that came while an instance failed and that have
+// lost their meaning: all that its code does not await. A large one is one that it awaits.
+func (s *Store) outdated(ctx context.Context, no int64) (events []int64, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		events = nil
+		return c.Prep("SELECT no, event FROM orchestration_inbox WHERE instance = ? AND event_blob IS NULL").Int(no).Each(func(r driver.Row) error {
+			if e, err := history.Decode(r.Blob(1)); err != nil || e.GetEventRaised() == nil {
+				events = append(events, r.Int(0))
+			}
+			return nil
+		})
+	})
+	return events, err
 }
 
 // sizeOf returns the bytes of rows of an instance, by the statement that adds them up.
@@ -75,21 +85,23 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
-// Forced is an instance that is deleted by force, and what its caller is told if it is open.
+// Forced is an instance that is deleted by force, and what its caller is told.
 type Forced struct {
-	No    int64
+	No    int64 // 0: it is over
 	Tells OrchestrationMessage
 }
 
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
-// force. It returns the jobs that the instance awaited.
+// force. It returns the jobs that it awaited, or ErrChanged if force is not about it as it is now.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force *Forced, entry audit.Act) (orphans []string, err error) {
 	o := purging(tenant, id)
 	if force != nil { // a work item may be about to be completed, and the caller is changed
 		o.Interleaves, o.Local, o.Numbers = false, false, 1
 	}
 	return db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (orphans []string, err error) {
-		t.dropCreated(tenant, id)
+		if t.dropCreated(tenant, id); force != nil {
+			t.DropAllPrefetched() // either may have ended in this transaction
+		}
 		o, err := t.existing(tenant, id)
 		switch {
 		case err != nil || o.over:
@@ -244,6 +256,7 @@ type Rewound struct {
 	Audit     audit.Act // of the caller
 	FailedAt  time.Time
 	Awaits    []Awaited
+	Outdated  []int64 // unseen events
 }
 
 // Awaited is an open child whose answer a rewound instance will get.
@@ -328,8 +341,13 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
-	if err := t.removeRows(r.No, "orchestration_history", "orchestration_inbox"); err != nil { // the new history has both
+	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
 		return err
+	}
+	for _, no := range r.Outdated {
+		if err := t.Prep(statements.ForgetEvent).Int(r.No).Int(no).Exec(); err != nil {
+			return err
+		}
 	}
 	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
 		return err

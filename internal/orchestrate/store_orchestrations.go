@@ -219,6 +219,9 @@ type completion struct {
 
 // held returns the work item, or forebay.ErrLockLost if its lock does not hold any more.
 func (t *tx) held(item *OrchestrationItem, r *OrchestrationResult) (held completion, err error) {
+	if item.now > t.Now { // claimed while the clock was ahead: its timers would be late by as much
+		return held, forebay.ErrLockLost
+	}
 	for before := -1; before != t.changedInstances[item.Instance]; { // another operation may change it meanwhile
 		if before = t.changedInstances[item.Instance]; before > 0 {
 			t.DropPrefetched(item.row())

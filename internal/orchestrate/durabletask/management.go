@@ -124,11 +124,17 @@ func metadataOf(o orchestrate.OrchestrationRow) *backend.WorkflowMetadata {
 }
 
 func (h *taskHub) PurgeWorkflowState(ctx context.Context, id api.InstanceID, _ *protos.TaskRouter, _ bool, force bool) (int, error) {
-	purge := h.service.Purge
+	return h.purge(ctx, string(id), force, true)
+}
+
+// purge deletes an instance, and returns the number of deleted ones. By force it tells the caller
+// of the instance, if it is to.
+func (h *taskHub) purge(ctx context.Context, id string, force, tells bool) (n int, err error) {
 	if force {
-		purge = h.service.PurgeByForce
+		err = h.service.PurgeByForce(ctx, h.name, id, tells)
+	} else {
+		err = h.service.Purge(ctx, h.name, id)
 	}
-	err := purge(ctx, h.name, string(id))
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeConflict:
 		return 0, api.ErrNotCompleted

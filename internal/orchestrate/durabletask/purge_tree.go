@@ -27,9 +27,9 @@ func (h *taskHub) purgeTree(ctx context.Context, id string, force bool) (*protos
 		}
 		tree = append(tree, children...)
 	}
-	for _, id := range slices.Backward(tree) {
-		n, err := h.PurgeWorkflowState(ctx, api.InstanceID(id), nil, false, force)
-		if err != nil && (id == tree[0] || !errors.Is(err, api.ErrInstanceNotFound)) {
+	for i, id := range slices.Backward(tree) {
+		n, err := h.purge(ctx, id, force, i == 0) // the callers of all others are purged next
+		if err != nil && (i == 0 || !errors.Is(err, api.ErrInstanceNotFound)) {
 			return answer, err
 		}
 		answer.DeletedInstanceCount += int32(n)

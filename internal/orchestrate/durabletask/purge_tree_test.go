@@ -2,6 +2,10 @@ package durabletask
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +62,48 @@ func TestRecursivePurge(t *testing.T) {
 		}
 		if p.get(t, "other").Status.Terminal() {
 			t.Error("another instance is over")
+		}
+	})
+}
+
+// A recursive purge by force fails no call within the tree. A caller, which is purged soon, would
+// see its sub-orchestrations fail one after the other, and its code would make up for that.
+func TestRecursivePurgeTellsNoCallerWithin(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		const children = 30
+		var failed atomic.Int32
+		r := orchestrate.NewRegistry()
+		addOrchestrator(t, r, "waiting", waiting)
+		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
+			calls := make([]task.Task, children)
+			for i := range calls {
+				calls[i] = ctx.CallChildWorkflow("waiting")
+			}
+			for _, call := range slices.Backward(calls) { // the last is purged first
+				if call.Await(nil) != nil {
+					failed.Add(1)
+				}
+			}
+			return nil, nil
+		})
+		addOrchestrator(t, r, "outside", func(ctx *task.WorkflowContext) (any, error) {
+			return fmt.Sprint(ctx.CallChildWorkflow("calls", task.WithChildWorkflowInstanceID("root")).Await(nil)), nil
+		})
+		p := run(t, where, orchestrate.Options{Registry: r})
+		_, client, _ := worker(t, p.serve(t))
+		outside := p.start(t, orchestrate.StartRequest{Name: "outside"})
+		p.waitsFor(t, outside, "SubOrchestrationInstanceCreated")
+		p.waitsFor(t, "root", "SubOrchestrationInstanceCreated")
+		force := true
+		answer, err := client.PurgeInstances(t.Context(), &protos.PurgeInstancesRequest{Request: &protos.PurgeInstancesRequest_InstanceId{InstanceId: "root"}, Recursive: true, Force: &force})
+		if err != nil || answer.GetDeletedInstanceCount() != children+1 {
+			t.Fatalf("%d were purged: %v", answer.GetDeletedInstanceCount(), err)
+		}
+		if o := p.ends(t, outside, forebay.OrchestrationCompleted); !strings.Contains(string(o.Output), "purged by force") {
+			t.Errorf("who called the root has got %s", o.Output)
+		}
+		if n := failed.Load(); n != 0 {
+			t.Errorf("the root has seen %d failures", n)
 		}
 	})
 }

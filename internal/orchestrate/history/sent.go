@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
@@ -11,11 +12,13 @@ import (
 
 // NameChildren gives sub-orchestrations an id that have none. It follows from that of their caller
 // and from the caller's number. The sub-orchestrations of an earlier instance with the caller's id
-// may still be open.
-func NameChildren(actions []*protos.WorkflowAction, caller string, number int64) {
+// may still be open. The number is the caller's alone. So the caller's id may be cut, however deep
+// they are nested: an id has at most that many bytes.
+func NameChildren(actions []*protos.WorkflowAction, caller string, number int64, most int) {
 	for _, a := range actions {
 		if c := a.GetCreateChildWorkflow(); c != nil && c.InstanceId == "" {
-			c.InstanceId = fmt.Sprintf("%s:%s:%04x", caller, strconv.FormatInt(number, 36), a.Id)
+			own := fmt.Sprintf(":%s:%04x", strconv.FormatInt(number, 36), a.Id)
+			c.InstanceId = strings.ToValidUTF8(caller[:min(len(caller), most-len(own))], "") + own
 		}
 	}
 }

@@ -66,6 +66,8 @@ var (
 		"DELETE FROM orchestration_inbox i USING %s WHERE i.instance = ANY (ARRAY[p1]) AND i.no <= p2 AND i.visible_at <= p3")
 	ForgetAnswers = onlyInbox(1, "DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1",
 		"DELETE FROM orchestration_inbox i USING %s WHERE i.instance = ANY (ARRAY[p1]) AND i.answer = 1")
+	ForgetEvent = onlyInbox(1, "DELETE FROM orchestration_inbox WHERE instance = ? AND no = ?",
+		"DELETE FROM orchestration_inbox i USING %s WHERE i.instance = ANY (ARRAY[p1]) AND i.no = p2")
 	Hasten = onlyInbox(2, "UPDATE orchestration_inbox SET visible_at = ? WHERE instance = ? AND visible_at > ?",
 		"UPDATE orchestration_inbox i SET visible_at = p1 FROM %s WHERE i.instance = ANY (ARRAY[p2]) AND i.visible_at > p3")
 )
@@ -160,7 +162,7 @@ var (
 	FreeRun     = freeing(sqlHistoryBlobs, sqlAnswerBlobs, sqlActivityBlobs, sqlInputBlob)
 	FreeRest    = freeing(sqlInboxBlobs, sqlActivityBlobs)
 	FreeAwaited = freeing(sqlAnswerBlobs, sqlActivityBlobs)
-	FreeOutcome = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlOutputBlob)
+	FreeOutcome = freeing(sqlHistoryBlobs, sqlOutputBlob)
 )
 
 // freeing is the statement that frees the blobs which these select.
