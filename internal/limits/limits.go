@@ -79,8 +79,10 @@ const (
 	// shares is into how many parts the remainder of a limit is divided if there are several
 	// processes.
 	shares = 64
-	// patience is how long a request waits for a count.
+	// patience is for how long requests wait for a count from its beginning. A later one waits for a
+	// moment, so that a tenant with much cannot go far beyond its limit meanwhile.
 	patience = time.Second
+	moment   = 50 * time.Millisecond
 )
 
 // tenant is what is known of one.
@@ -117,6 +119,7 @@ type count struct {
 	at      time.Time     // when it was counted; zero: never
 	took    time.Duration // to count
 	pending chan struct{} // closed when the count ends that is under way; nil: none is
+	began   time.Time     // when that count began
 }
 
 func (c *count) estimate() int64 { return c.used + c.since + c.going }
@@ -288,8 +291,8 @@ func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) (
 		close(ended)
 		return ended, true
 	}
-	c.pending = ended
 	since, at := c.since, time.Now()
+	c.pending, c.began = ended, at
 	m.running.Go(func() {
 		defer close(ended)
 		used, err := m.source.LimitUsed(m.ctx, t.no, name, most+1)
@@ -319,9 +322,11 @@ func (m *Meter) background(f func()) bool {
 // fails, the known number has to do: a limit does not stop a tenant that cannot be counted. began
 // says whether it was not under way.
 func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) (began bool, err error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	ended, began := m.start(t, c, name, most)
+	c.mu.Lock()
+	timer := time.NewTimer(max(patience-time.Since(c.began), moment))
+	c.mu.Unlock()
+	defer timer.Stop()
 	select {
 	case <-ended:
 		return began, m.ctx.Err()

@@ -153,6 +153,30 @@ func TestLongCountsAreSeldomAndBesideRequests(t *testing.T) {
 	}
 }
 
+// The first count may take long, as after a start where there is much. Requests wait a second from
+// its beginning, and later ones only for a moment.
+func TestRequestsDoNotWaitLongForACount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		most := int64(100_000)
+		s := &truth{takes: 10 * time.Second, limits: forebay.TenantLimits{WaitingJobs: &most}}
+		m := New(s, forebay.TenantLimits{})
+		defer m.Close()
+		for i, want := range []time.Duration{patience, moment, moment, moment} {
+			began := time.Now()
+			done, err := m.Take(t.Context(), "acme", forebay.LimitWaitingJobs, 1)
+			if waited := time.Since(began); err != nil || waited != want {
+				t.Errorf("request %d waited %s: %v", i, waited, err)
+			}
+			done()
+		}
+		<-time.After(s.takes)
+		began := time.Now()
+		if _, err := m.Take(t.Context(), "acme", forebay.LimitWaitingJobs, 1); err != nil || time.Since(began) > 0 {
+			t.Errorf("once it is counted: %v", err)
+		}
+	})
+}
+
 // Requests at the same moment do not exceed a limit together, because what is being stored
 // counts.
 func TestTakeCountsWhatIsUnderWay(t *testing.T) {
