@@ -151,7 +151,7 @@ func readAnnotations(c *message.Content, value []byte) ([]byte, error) {
 			_, ok = p.value.(string)
 		}
 		if !ok {
-			return nil, forebay.Invalid(p.key, "must be "+kind)
+			return nil, forebay.Invalid(p.key, "must be %s", kind)
 		}
 		kept.raw(p.raw, 2)
 	}
