@@ -139,7 +139,7 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 	}
 	wi.OutgoingHistory = applied.OutgoingHistory
 	if applied.ContinuedAsNew {
-		wi.State.PendingMessages = append(before, sent...)
+		wi.State.PendingMessages = slices.Concat(before, sent)
 		return true, nil
 	}
 	if terminated == nil || runtimestate.IsCompleted(wi.State) {
