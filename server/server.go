@@ -473,6 +473,9 @@ func (s *Server) maintain(ctx context.Context) {
 		if err := s.store.Admission.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
 		}
+		if err := s.store.Reports.MakeDays(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot add up attempts by the day", slog.Any("error", err))
+		}
 		if err := s.store.Reports.Forget(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old sums of attempts", slog.Any("error", err))
 		}

@@ -124,6 +124,7 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 				return strings.HasPrefix(strings.TrimPrefix(row, "("), "0,") || strings.HasSuffix(strings.TrimSuffix(row, ")"), ",0,0")
 			})
 			delete(after, "usage_days")
+			after["counters"] = slices.DeleteFunc(after["counters"], func(row string) bool { return strings.Contains(row, "usage/days") })
 			for table, rows := range before {
 				if !slices.Equal(rows, after[table]) {
 					t.Errorf("the rows of %s were\n%s\nand are\n%s", table, strings.Join(rows, "\n"), strings.Join(after[table], "\n"))

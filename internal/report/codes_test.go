@@ -19,7 +19,8 @@ var fixture = dbtest.Fixture[*Store]{
 		_, err := db.Open(ctx, opts, s.Store, s)
 		return s, err
 	},
-	DB: func(s *Store) *db.DB { return s.DB },
+	DB:     func(s *Store) *db.DB { return s.DB },
+	Parked: func(*Store, *db.Tx) int { return 0 },
 }
 
 func mustDo(t testing.TB, err error) {
@@ -76,6 +77,6 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 }
 
 func TestPlans(t *testing.T) {
-	fixture.PlansOnSQLite(t, []string{"SCAN h", "SCAN d", "SCAN tenants"}, append(usageStatements(), sqlReportHours, sqlForgetHours, sqlForgetDays, sqlOldHour, sqlOldDay, sqlTenantNames)...)
-	fixture.PlansOnPostgres(t, sqlReportHours, sqlHourCodes, sqlOldHour, sqlOldDay, sqlFoldHour, sqlDeleteHour, sqlFoldDay, sqlDeleteDay)
+	fixture.PlansOnSQLite(t, []string{"SCAN h", "SCAN d", "SCAN tenants"}, append(usageStatements(), sqlReportHours, sqlForgetHours, sqlForgetDays, sqlOldHour, sqlOldDay, sqlTenantNames, sqlNextHour, sqlNextTenants, sqlForgetDay, sqlMakeDetailed, sqlMakeTogether)...)
+	fixture.PlansOnPostgres(t, sqlReportHours, sqlHourCodes, sqlOldHour, sqlOldDay, sqlFoldHour, sqlDeleteHour, sqlNextHour, sqlForgetDay, sqlMakeDetailed, sqlMakeTogether)
 }

@@ -104,8 +104,6 @@ const (
   AND error_code = ? AND part = ?`
 )
 
-func (k hourKey) when() int64 { return k.hour }
-
 func (k hourKey) bind(st driver.Statement, part int64) driver.Statement {
 	return st.Int(k.tenant).Int(k.hour).Text(k.task).Text(k.deployment).Int(int64(k.number)).Text(string(k.outcome)).
 		Text(string(k.class)).Text(k.code).Int(part)
@@ -117,8 +115,8 @@ const allTenants = 0
 // store writes the sums of the transaction.
 func (t *Tx) store() error {
 	sums := make(map[hourKey]hourSum, 2*len(t.hours))
-	days := make(map[dayKey]daySum, 2*len(t.hours))
-	if err := t.foreseeCodes(); err != nil {
+	days := map[dayKey]daySum{}
+	if err := t.foresee(); err != nil {
 		return err
 	}
 	for key, sum := range t.hours {
@@ -133,7 +131,11 @@ func (t *Tx) store() error {
 				return err
 			}
 			sums[key] = sums[key].plus(sum)
-			for _, day := range []dayKey{{tenant, detailed, key.hour / dayHours, key.task, key.deployment}, {tenant, undetailed, key.hour / dayHours, "", ""}} {
+			day := key.hour / dayHours
+			if placeOf(day, tenant) > t.w.made.last {
+				continue
+			}
+			for _, day := range []dayKey{{tenant, detailed, day, key.task, key.deployment}, {tenant, undetailed, day, "", ""}} {
 				days[day] = days[day].plus(key.outcome, sum)
 			}
 		}
@@ -169,8 +171,9 @@ func (t *Tx) lacks(of tenantHour, code string) bool {
 	return code != "" && code != otherCode && !known[code] && len(known) < maxHourCodes && (known == nil || t.w.Shared() && !t.read[of])
 }
 
-// foreseeCodes reads what the sums lack of the codes of their hours, all at once.
-func (t *Tx) foreseeCodes() error {
+// foresee reads what the sums lack of the codes of their hours and of what days have sums, all at
+// once.
+func (t *Tx) foresee() (err error) {
 	var asks []driver.Prefetch
 	for key, sum := range t.hours {
 		for _, tenant := range []int64{key.tenant, allTenants} {
@@ -179,7 +182,15 @@ func (t *Tx) foreseeCodes() error {
 			}
 		}
 	}
-	return t.Prefetch(asks)
+	lacksMade := t.lacksMade()
+	if lacksMade {
+		asks = append(asks, driver.NewPrefetch(sqlMade, driver.RowName{Of: "counter", ID: madeCounter}).Text(madeCounter))
+	}
+	if err = t.Prefetch(asks); err == nil && lacksMade {
+		t.w.made.hour = t.Now / hourMillis
+		t.w.made.last, err = readMade(t.Prep)
+	}
+	return err
 }
 
 // code returns the code under which attempts of an hour are counted. The writer's memory may have

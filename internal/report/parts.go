@@ -21,45 +21,39 @@ const (
 //
 // A part that its process has left behind stays, and counts. So does one that two processes use,
 // or that is used again.
-type parts[K partKey] struct {
+type parts struct {
 	on     bool  // a database that keeps no old versions needs no parts
 	size   int64 // changes of a part
-	held   map[K]*part
-	latest int64     // the number of the latest part
-	at     int64     // parts of earlier hours or days have ended
-	full   []left[K] // to be added to part 0
+	held   map[hourKey]*part
+	latest int64  // the number of the latest part
+	at     int64  // parts of earlier hours have ended
+	full   []left // to be added to part 0
 	// What the transaction has changed, which counts again if that fails.
-	changes []change[K]
+	changes []change
 	before  int64 // what at was
 	filled  int   // at the end of full
 	folded  int   // at the beginning of full
 }
 
 // newParts are those of a writer.
-func newParts[K partKey](w *db.Writer) parts[K] { return parts[K]{on: w.Shared(), size: partSize} }
-
-type partKey interface {
-	comparable
-	// when is the hour or the day of a sum.
-	when() int64
-}
+func newParts(w *db.Writer) parts { return parts{on: w.Shared(), size: partSize} }
 
 type part struct{ no, changes int64 }
 
 // left is a part that gets no more.
-type left[K partKey] struct {
-	key K
+type left struct {
+	key hourKey
 	no  int64
 }
 
 // change is what a key had before.
-type change[K partKey] struct {
-	key  K
+type change struct {
+	key  hourKey
 	part *part
 }
 
 // of returns the part to which a transaction adds, which it does once for each key.
-func (p *parts[K]) of(key K, now int64) int64 {
+func (p *parts) of(key hourKey, now int64) int64 {
 	if !p.on {
 		return 0
 	}
@@ -84,17 +78,17 @@ func (p *parts[K]) of(key K, now int64) int64 {
 }
 
 // set gives a key another part; nil: part 0.
-func (p *parts[K]) set(key K, to *part) {
-	p.changes = append(p.changes, change[K]{key, p.held[key]})
+func (p *parts) set(key hourKey, to *part) {
+	p.changes = append(p.changes, change{key, p.held[key]})
 	p.restore(key, to)
 }
 
-func (p *parts[K]) restore(key K, to *part) {
+func (p *parts) restore(key hourKey, to *part) {
 	switch {
 	case to == nil:
 		delete(p.held, key)
 	case p.held == nil:
-		p.held = map[K]*part{}
+		p.held = map[hourKey]*part{}
 		fallthrough
 	default:
 		p.held[key] = to
@@ -102,18 +96,18 @@ func (p *parts[K]) restore(key K, to *part) {
 }
 
 // leave ends the part of a key.
-func (p *parts[K]) leave(key K) {
-	p.full = append(p.full, left[K]{key, p.held[key].no})
+func (p *parts) leave(key hourKey) {
+	p.full = append(p.full, left{key, p.held[key].no})
 	p.filled++
 	p.set(key, nil)
 }
 
-// fold returns parts that the transaction is to add to part 0. at is the present hour or day: sums
-// of earlier ones hardly change any more.
-func (p *parts[K]) fold(at int64) []left[K] {
+// fold returns parts that the transaction is to add to part 0. at is the present hour: sums of
+// earlier ones hardly change any more.
+func (p *parts) fold(at int64) []left {
 	if at > p.at {
 		for key := range p.held {
-			if key.when() < at {
+			if key.hour < at {
 				p.leave(key)
 			}
 		}
@@ -123,14 +117,14 @@ func (p *parts[K]) fold(at int64) []left[K] {
 	return p.full[:p.folded]
 }
 
-func (p *parts[K]) committed() {
+func (p *parts) committed() {
 	if p.full = p.full[p.folded:]; len(p.full) == 0 {
 		p.full = nil
 	}
 	p.changes, p.before, p.filled, p.folded = nil, p.at, 0, 0
 }
 
-func (p *parts[K]) rolledBack() {
+func (p *parts) rolledBack() {
 	for i := len(p.changes) - 1; i >= 0; i-- {
 		p.restore(p.changes[i].key, p.changes[i].part)
 	}

@@ -30,13 +30,11 @@ func count(ctx context.Context, s *Store, a Attempt, first func(*Tx) error) erro
 
 func nothing(*Tx) error { return nil }
 
-func analyze(t *Tx) error {
-	return errors.Join(t.Prep("ANALYZE attempt_hours").Exec(), t.Prep("ANALYZE usage_days").Exec())
-}
+func analyze(t *Tx) error { return t.Prep("ANALYZE attempt_hours").Exec() }
 
 // shortParts makes each part end after two changes.
 func shortParts(t *Tx) error {
-	t.w.hours.size, t.w.days.size = 2, 2
+	t.w.hours.size = 2
 	return nil
 }
 
@@ -44,7 +42,7 @@ func shortParts(t *Tx) error {
 // how many rows they have.
 func summed(t *testing.T, s *Store, want int64) (rows int64) {
 	t.Helper()
-	for _, from := range []string{"attempt_hours WHERE tenant = 0", "attempt_hours WHERE tenant > 0", "usage_days WHERE detail = 0 AND tenant = 0", "usage_days WHERE detail = 1 AND tenant > 0"} {
+	for _, from := range []string{"attempt_hours WHERE tenant = 0", "attempt_hours WHERE tenant > 0"} {
 		mustDo(t, s.Read(t.Context(), func(c driver.Conn) error {
 			_, err := c.Prep("SELECT CAST(coalesce(sum(attempts), 0) AS BIGINT), CAST(coalesce(sum(cost), 0) AS BIGINT), count(*) FROM " + from).One(func(r driver.Row) {
 				if r.Int(0) != want || r.Int(1) != 7*want {
@@ -72,7 +70,7 @@ func summed(t *testing.T, s *Store, want int64) (rows int64) {
 func TestOldSnapshotDoesNotSlowSums(t *testing.T) {
 	t.Parallel()
 	const n = 3000
-	fixture.FewEntriesRead(t, n, 100, []string{"attempt_hours_pkey", "usage_days_pkey"}, func(s *Store) {
+	fixture.FewEntriesRead(t, n, 100, []string{"attempt_hours_pkey"}, func(s *Store) {
 		a := attemptOf(t, s)
 		for i := range n {
 			first := nothing
@@ -149,9 +147,9 @@ func TestPartsBearALostAnswer(t *testing.T) {
 
 // What a writer remembers is bounded, and parts of hours that are over end.
 func TestPartsAreBounded(t *testing.T) {
-	p := parts[dayKey]{on: true, size: 1} // each change begins a part
+	p := parts{on: true, size: 1} // each change begins a part
 	for n := range int64(3 * maxHeld) {
-		p.of(dayKey{tenant: n, day: 1}, 1000)
+		p.of(hourKey{tenant: n, hour: 1}, 1000)
 		if len(p.fold(1)) > mostFolds {
 			t.Fatal("one transaction folds too many")
 		}
@@ -162,20 +160,20 @@ func TestPartsAreBounded(t *testing.T) {
 		t.Errorf("%d parts are held, and %d are to be folded", held, full)
 	}
 	for range maxHeld {
-		p.of(dayKey{tenant: 7 * maxHeld, day: 1}, 1000)
+		p.of(hourKey{tenant: 7 * maxHeld, hour: 1}, 1000)
 		p.rolledBack()
 	}
 	if len(p.held) != held || len(p.full) != full {
 		t.Errorf("after failures %d parts are held of %d, and %d of %d are to be folded", len(p.held), held, len(p.full), full)
 	}
 	p.fold(2)
-	p.rolledBack() // the next transaction finds that the day is over, too
+	p.rolledBack() // the next transaction finds that the hour is over, too
 	p.fold(2)
 	for range maxHeld/mostFolds + 1 {
 		p.committed()
 		p.fold(2)
 	}
 	if len(p.held) > 0 || len(p.full) > 0 {
-		t.Errorf("%d parts of a day that is over are held, and %d are to be folded", len(p.held), len(p.full))
+		t.Errorf("%d parts of an hour that is over are held, and %d are to be folded", len(p.held), len(p.full))
 	}
 }

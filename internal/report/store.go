@@ -4,12 +4,14 @@
 // # Reports
 //
 // A transaction adds up the attempts that it records by tenant, hour, task, deployment, number
-// and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours. It also
-// adds it to two rows of usage_days of its tenant and day. One is for its task and deployment,
-// the other for all. Each sum is kept once more for all tenants together, as that of tenant 0. So
-// a report reads as many rows as there are such sums in its hours or days. On PostgreSQL a sum may
-// have a few rows, its parts, of which reports add up all. What a worker adds to an attempt later
-// moves it from one sum to another.
+// and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours. Each sum is
+// kept once more for all tenants together, as that of tenant 0. On PostgreSQL a sum may have a few
+// rows, its parts, of which reports add up all. What a worker adds to an attempt later moves it from
+// one sum to another.
+//
+// When a day is over, its hours are added up to rows of usage_days: of each tenant for each task and
+// deployment, and for all. What is counted of such a day later is added to both. A report reads as
+// many rows as there are sums in its days, and in the hours that have no day yet.
 package report
 
 import (
@@ -26,7 +28,7 @@ type Store struct{ *queue.Store }
 
 func (s *Store) Attach(*db.DB) {}
 func (s *Store) Join(w *db.Writer) {
-	Key.Join(w, &participant{Writer: w, hours: newParts[hourKey](w), days: newParts[dayKey](w)})
+	Key.Join(w, &participant{Writer: w, hours: newParts(w)})
 }
 
 // Key finds the part of a transaction that counts its attempts.
@@ -36,8 +38,8 @@ type participant struct {
 	*db.Writer
 	db.Passive
 	codes map[tenantHour]map[string]bool // error codes that were counted; nil: none is read yet
-	hours parts[hourKey]
-	days  parts[dayKey]
+	hours parts
+	made  knownPlace
 }
 
 // Tx counts the attempts of a transaction. It writes each sum once, before the commit.
@@ -55,15 +57,8 @@ func (p *participant) Closes(t *db.Tx) error {
 	return nil
 }
 
-func (p *participant) Committed(*db.Tx) {
-	p.hours.committed()
-	p.days.committed()
-}
-
-func (p *participant) Invalidate(*db.Tx, int64) {
-	p.hours.rolledBack()
-	p.days.rolledBack()
-}
+func (p *participant) Committed(*db.Tx)         { p.hours.committed() }
+func (p *participant) Invalidate(*db.Tx, int64) { p.hours.rolledBack() }
 
 // forgetHours is how many hours of a tenant one transaction removes.
 const forgetHours = 1000
@@ -79,14 +74,20 @@ const (
 	sqlOldDay  = "SELECT 1 FROM usage_days WHERE tenant = ? AND detail = 1 AND day < ? LIMIT 1"
 )
 
-// Forget removes the sums of hours and days that were over before that time.
+// Forget removes the sums of hours and days that were over before that time. Hours of which the sum
+// of the day is still to be made stay.
 func (s *Store) Forget(ctx context.Context, before time.Time) error {
 	tenants := []int64{}
+	hour := before.UnixMilli() / hourMillis
 	err := s.Read(ctx, func(c driver.Conn) error {
+		made, err := readMade(c.Prep)
+		if err != nil {
+			return err
+		}
+		hour = min(hour, (made.wholeDay()+1)*dayHours)
 		tenants = append(tenants[:0], allTenants)
 		return c.Prep("SELECT no FROM tenants ORDER BY no").Each(func(r driver.Row) error { tenants = append(tenants, r.Int(0)); return nil })
 	})
-	hour := before.UnixMilli() / hourMillis
 	for _, tenant := range tenants {
 		if err == nil {
 			err = s.forget(ctx, sqlOldHour, sqlForgetHours, tenant, hour)

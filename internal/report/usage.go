@@ -110,19 +110,25 @@ func (u *usage) read(c driver.Conn) error {
 		}
 	}
 	firstDay, lastDay := -floorDiv(-u.from, dayHours), floorDiv(u.to, dayHours)
-	if u.to*hourMillis >= c.Now() {
-		lastDay = -floorDiv(-u.to, dayHours) // all of the day that has been counted yet
+	made, err := readMade(c.Prep)
+	if err != nil {
+		return err
+	}
+	lastDay = min(lastDay, made.wholeDay()+1)
+	hours := usageOfHours
+	if u.query.Step == forebay.UsageDaily {
+		hours = usageOfHoursByDay
 	}
 	if u.query.Step == forebay.UsageHourly || firstDay >= lastDay {
-		return u.add(c, usageOfHours, u.from, u.to, 1)
+		return u.add(c, hours, u.from, u.to)
 	}
-	if err := u.add(c, usageOfHours, u.from, firstDay*dayHours, 1); err != nil {
+	if err := u.add(c, hours, u.from, firstDay*dayHours); err != nil {
 		return err
 	}
-	if err := u.add(c, usageOfDays, firstDay, lastDay, dayHours); err != nil {
+	if err := u.add(c, usageOfDays, firstDay, lastDay); err != nil {
 		return err
 	}
-	return u.add(c, usageOfHours, lastDay*dayHours, u.to, 1)
+	return u.add(c, hours, lastDay*dayHours, u.to)
 }
 
 // usageSource is a table of sums. It names its column of time, and what adds up to attempts, to
@@ -131,12 +137,24 @@ type usageSource struct {
 	table, time string
 	detail      bool // it has sums of all tasks and deployments too
 	ended       [4]string
+	told        string // what its times are told apart by
+	unit        int64  // how many hours that counts
 }
 
 var (
-	usageOfHours = usageSource{"attempt_hours", "hour", false, [4]string{"attempts", attemptsThat("succeeded"), attemptsThat("retried", "failed", "throttled", "lost"), attemptsThat("throttled")}}
-	usageOfDays  = usageSource{"usage_days", "day", true, [4]string{"attempts", "succeeded", "failed", "throttled"}}
+	usageOfHours = usageSource{"attempt_hours", "hour", false,
+		[4]string{"attempts", attemptsThat("succeeded"), attemptsThat("retried", "failed", "throttled", "lost"), attemptsThat("throttled")}, "hour", 1}
+	usageOfHoursByDay = usageSource{usageOfHours.table, usageOfHours.time, false, usageOfHours.ended, "hour / 24", dayHours}
+	usageOfDays       = usageSource{"usage_days", "day", true, [4]string{"attempts", "succeeded", "failed", "throttled"}, "day", dayHours}
 )
+
+// sums add up what usage_days has in the order of its columns.
+func (s *usageSource) sums() (columns []string) {
+	for _, summed := range append(s.ended[:], "input_tokens", "output_tokens", "assumed_tokens", "cost") {
+		columns = append(columns, "CAST(coalesce(sum("+summed+"), 0) AS BIGINT)") // PostgreSQL sums up to a wider type
+	}
+	return columns
+}
 
 func attemptsThat(ended ...string) string {
 	return "CASE WHEN outcome IN ('" + strings.Join(ended, "', '") + "') THEN attempts ELSE 0 END"
@@ -157,12 +175,10 @@ func sqlUsage(source usageSource, by told) string {
 			columns = append(columns, other)
 		}
 	}
-	column(source.time, by.times, "0")
+	column(source.told, by.times, "0")
 	column("task", by.tasks, "''")
 	column("deployment", by.deployments, "''")
-	for _, summed := range append(source.ended[:], "input_tokens", "output_tokens", "assumed_tokens", "cost") {
-		columns = append(columns, "CAST(coalesce(sum("+summed+"), 0) AS BIGINT)") // PostgreSQL sums up to a wider type
-	}
+	columns = append(columns, source.sums()...)
 	where := " WHERE tenant = ?1"
 	switch {
 	case !source.detail:
@@ -182,8 +198,8 @@ func sqlUsage(source usageSource, by told) string {
 // tenantsAtOnce is of how many tenants sums are read in one round trip.
 const tenantsAtOnce = 20
 
-// add adds up what was used from a time on and before another, in units of so many hours.
-func (u *usage) add(c driver.Conn, source usageSource, from, to, unit int64) error {
+// add adds up what was used from a time of the source's on and before another.
+func (u *usage) add(c driver.Conn, source usageSource, from, to int64) error {
 	if from >= to {
 		return nil
 	}
@@ -197,7 +213,7 @@ func (u *usage) add(c driver.Conn, source usageSource, from, to, unit int64) err
 				return st.Int(tenant).Int(from).Int(to).Int(forebay.MaxUsageRows + 1)
 			}, OnRow: func(r driver.Row) {
 				counts[i]++
-				u.addRow(tenant, r, unit)
+				u.addRow(tenant, r, source.unit)
 			}}
 		}
 		if err := c.RunPipeline(questions); err != nil {

@@ -47,6 +47,7 @@ func usageFixture(t *testing.T, s *Store) (attempts []Attempt, names map[int64]s
 		})
 		mustDo(t, err)
 	}
+	mustDo(t, s.MakeDays(t.Context())) // of the days that are over
 	return attempts, names, now
 }
 
@@ -251,7 +252,7 @@ func TestUsageIsBounded(t *testing.T) {
 
 // usageStatements are all forms of sqlUsage.
 func usageStatements() (list []string) {
-	for _, source := range []usageSource{usageOfHours, usageOfDays} {
+	for _, source := range []usageSource{usageOfHours, usageOfHoursByDay, usageOfDays} {
 		for bits := range 8 {
 			list = append(list, sqlUsage(source, told{bits&1 != 0, bits&2 != 0, bits&4 != 0}))
 		}
@@ -324,6 +325,10 @@ func BenchmarkUsage(b *testing.B) {
 				fill(total, of, now/24-days, now/24)
 				fill(hour, of, now-hours, now)
 			}
+			_, err := db.TransactIn(b.Context(), Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
+				return struct{}{}, t.setMade(placeOf(now/24-1, lastTenant))
+			})
+			mustDo(b, err)
 			for _, all := range []bool{false, true} {
 				for _, step := range forebay.UsageSteps {
 					for _, by := range []string{"", "tenant", "task", "model", "tenant,task", "tenant,task,deployment"} {

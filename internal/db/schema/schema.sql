@@ -375,14 +375,14 @@ ALTER TABLE attempt_hours SET (fillfactor = 50);
 -- all:
 
 -- The same by the day of UTC, without how attempts ended in detail, so that reports of months read
--- few rows. Tenant 0 is all tenants together.
+-- few rows. Tenant 0 is all tenants together. A day has rows when it is over: the counter usage/days
+-- says of which days and tenants.
 CREATE TABLE usage_days (
   tenant         INTEGER NOT NULL,
   detail         INTEGER NOT NULL, -- 1: a task and a deployment; 0: all of them together, and their names are ''
   day            INTEGER NOT NULL, -- hour / 24
   task           TEXT NOT NULL,
   deployment     TEXT NOT NULL,
-  part           INTEGER NOT NULL DEFAULT 0, -- as above
   attempts       INTEGER NOT NULL,
   succeeded      INTEGER NOT NULL,
   failed         INTEGER NOT NULL, -- retried, failed, throttled or lost
@@ -391,11 +391,8 @@ CREATE TABLE usage_days (
   output_tokens  INTEGER NOT NULL,
   assumed_tokens INTEGER NOT NULL,
   cost           INTEGER NOT NULL,
-  PRIMARY KEY (tenant, detail, day, task, deployment, part)
+  PRIMARY KEY (tenant, detail, day, task, deployment)
 ) STRICT, WITHOUT ROWID;
--- postgresql:
-ALTER TABLE usage_days SET (fillfactor = 50);
--- all:
 
 -- What happened to a job, but for the events of every job that goes well: "accepted", number 1, follows from
 -- jobs, "started" of the first attempt, if its number is 2, from messages or outcomes, and "succeeded" from outcomes.
