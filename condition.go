@@ -72,8 +72,8 @@ func (c Condition) Check(etag string) error {
 // ParseCondition reads the fields If-Match and If-None-Match of a request that changes something.
 // Of If-None-Match it takes only "*". A weak tag matches nothing (RFC 9110, section 13.1.1).
 func ParseCondition(ifMatch, ifNoneMatch []string) (c Condition, err error) {
-	if text := strings.Join(ifNoneMatch, ","); text != "" {
-		if strings.TrimSpace(text) != AnyETag {
+	if len(ifNoneMatch) > 0 {
+		if strings.TrimSpace(strings.Join(ifNoneMatch, ",")) != AnyETag {
 			return c, Invalid("If-None-Match", "must be * here: there is no such resource yet")
 		}
 		c.New = true

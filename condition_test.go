@@ -34,6 +34,7 @@ func TestConditionsOfHeaders(t *testing.T) {
 		{match: []string{"\"a\x01\""}, field: "If-Match"},
 		{match: []string{many}, field: "If-Match"},
 		{noneMatch: []string{`"a"`}, field: "If-None-Match"},
+		{noneMatch: []string{""}, field: "If-None-Match"},
 		{match: []string{`"a"`}, noneMatch: []string{"*"}, field: "If-Match"},
 	} {
 		got, err := forebay.ParseCondition(c.match, c.noneMatch)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -179,12 +180,12 @@ var errReadOnly = forebay.Errorf(forebay.CodeForbidden, "this dashboard is read-
 // route makes a route of the API from one of the pages'. Any scope that reads opens it. What a
 // page reads and changes is checked by the API.
 func (d *Dashboard) route(r kit.Route) api.SurfaceRoute {
-	path := d.Base + r.Path
-	if strings.HasSuffix(path, "/") {
-		path += "{$}"
+	pattern := d.Base + r.Path
+	if strings.HasSuffix(pattern, "/") {
+		pattern += "{$}"
 	}
 	own := r.Path == "/sign-out" || r.Path == "/theme"
-	return api.SurfaceRoute{Method: r.Method, Path: path, Scope: forebay.ScopeRead, Handle: func(s *api.SurfaceRequest) error {
+	return api.SurfaceRoute{Method: r.Method, Path: pattern, Scope: forebay.ScopeRead, Handle: func(s *api.SurfaceRequest) error {
 		protect(s.Writer.Header())
 		if r.Method != http.MethodGet {
 			if err := d.check(s.Request); err != nil {
@@ -218,10 +219,22 @@ func (d *Dashboard) Refuse(w http.ResponseWriter, refusal api.Refusal) {
 	r := &kit.Request{Request: refusal.Request, Writer: w, Site: d.site}
 	if refusal.Status == http.StatusUnauthorized {
 		w.Header().Del("Www-Authenticate")
-		d.renderSignIn(r, http.StatusUnauthorized, signInForm{Next: refusal.Request.URL.RequestURI()})
+		d.renderSignIn(r, http.StatusUnauthorized, signInForm{Next: pageOf(refusal.Request)})
 		return
 	}
 	d.renderBare(r, "problem", kit.Page{Title: http.StatusText(refusal.Status), Data: refusal.Message, Status: refusal.Status})
+}
+
+// pageOf returns the address of the page that a request belongs to. A form is not sent again after
+// a sign-in, so what it was sent to is none: it belongs to the page that has the form.
+func pageOf(r *http.Request) string {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return r.URL.RequestURI()
+	}
+	if u, err := url.Parse(r.Referer()); err == nil && r.Referer() != "" {
+		return u.RequestURI()
+	}
+	return ""
 }
 
 func (d *Dashboard) renderBare(r *kit.Request, name string, page kit.Page) {
@@ -246,7 +259,7 @@ func (d *Dashboard) setTheme(r *kit.Request) error {
 
 // local returns an address if it is a page of the dashboard, else its first page.
 func (d *Dashboard) local(address string) string {
-	if u, err := url.Parse(address); err == nil && u.Scheme == "" && u.Host == "" && d.Owns(u.Path) && !strings.Contains(address, "\\") {
+	if u, err := url.Parse(address); err == nil && u.Scheme == "" && u.Host == "" && d.Owns(path.Clean(u.Path)) && !strings.Contains(address, "\\") {
 		return address
 	}
 	return d.Base + "/"

@@ -1,7 +1,6 @@
 package db
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -133,7 +132,10 @@ func (e *notifier) send(ctx context.Context, pg *pgconn.PgConn) error {
 			}
 		}
 		for range signalsAtOnce {
-			if signal = cmp.Or(signal, e.signals.next()); signal == "" {
+			if signal == "" {
+				signal = e.signals.next()
+			}
+			if signal == "" {
 				break
 			}
 			if err := notify(pg, e.signals.channel, signal); err != nil {

@@ -49,6 +49,14 @@ func (s *Store) SettleWebhook(ctx context.Context, queueID int64, l queue.Lock, 
 		if err != nil {
 			return false, err
 		}
+		h, err := t.endingHook(queueID)
+		if err != nil {
+			return false, err
+		}
+		if o.Gone && h != nil && o.URL != h.url && o.Try.Number < MaxTries {
+			// A former address is gone. The present one gets the event with the next try.
+			o.Gone, o.DeadLetter, o.Delay, o.Try.Outcome = false, bus.DeadLettering{}, delay(o.Try.Number, 0), forebay.WebhookRetry
+		}
 		if err := t.settleDelivery(m, o); err != nil {
 			return false, err
 		}

@@ -4,6 +4,7 @@ package signin_test
 
 import (
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,6 +93,34 @@ func TestFormsOfOtherOrigins(t *testing.T) {
 			if resp.StatusCode != http.StatusForbidden {
 				t.Errorf("%v to %s: %d", header, path, resp.StatusCode)
 			}
+		}
+	}
+}
+
+// Whose session ends on a page with a form comes back to that page, and to no other than those of
+// the dashboard.
+func TestSignInLeadsBack(t *testing.T) {
+	t.Parallel()
+	s := dashboardtest.Start(t, "sqlite:"+dbtest.SQLite(t), dashboardtest.Parses)
+	key := s.Key(t, forebay.ScopeAdmin)
+	v := s.Visit(t, key)
+	v.Post("/sign-out", url.Values{}).Is(http.StatusOK).Has("API key")
+	for _, c := range []struct{ method, path, referer, want string }{
+		{http.MethodGet, "/jobs?task=chat", s.URL + "/ui/", "/ui/jobs?task=chat"},
+		{http.MethodPost, "/jobs/job_1/cancel", s.URL + "/ui/jobs/job_1?tenant=acme", "/ui/jobs/job_1?tenant=acme"},
+		{http.MethodPost, "/jobs/job_1/cancel", s.URL + "/v1/jobs", "/ui/"},
+		{http.MethodPost, "/jobs/job_1/cancel", s.URL + "/ui/../v1/jobs", "/ui/"},
+		{http.MethodPost, "/jobs/job_1/cancel", "about:blank", "/ui/"},
+		{http.MethodPost, "/jobs/job_1/cancel", "", "/ui/"},
+	} {
+		page := v.Do(c.method, c.path, nil, "Referer", c.referer).Is(http.StatusUnauthorized)
+		if next := page.Hidden("/ui/sign-in", "next"); next != c.want {
+			t.Errorf("%s %s from %q: a sign-in leads to %q, want %q", c.method, c.path, c.referer, next, c.want)
+		}
+	}
+	for _, next := range []string{"//evil.example", "/ui/../..//evil.example", "/ui/%2e%2e/v1/jobs", `/ui/\evil`, "https://evil.example/ui/"} {
+		if signedIn := v.Post("/sign-in", url.Values{"key": {key}, "next": {next}}).Is(http.StatusOK); signedIn.Path != "/ui/" {
+			t.Errorf("the sign-in with %q leads to %q", next, signedIn.Path)
 		}
 	}
 }
