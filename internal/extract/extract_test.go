@@ -119,6 +119,18 @@ x  =
 	}
 }
 
+// Highlighted code has tags around its words. What is between them are its spaces and line feeds.
+func TestHighlightedCode(t *testing.T) {
+	for html, want := range map[string]string{
+		"<pre>\n<b>if</b> <i>x</i>:\n<b>  y</b>\n\n<b>z</b>\n</pre>end":         "if x:\n  y\n\nz\n\nend",
+		"<p>a</p><pre>\n<i>  b</i><br>  c\n</pre> <pre><i>\n</i></pre><p>d</p>": "a\n\n  b\n  c\n\nd",
+	} {
+		if got, err := read(t, HTML, "", html); err != nil || got.Body != want {
+			t.Errorf("%q: %q, %v", html, got.Body, err)
+		}
+	}
+}
+
 // No control characters come from references in HTML, or from a PDF's title.
 func TestControlCharactersInDisguise(t *testing.T) {
 	got, err := read(t, HTML, "", "<title>a&#27;[31m&#0;b</title><h1>c&#x1b;d</h1><pre>e&#8;&#13;f</pre>g&#127;&#xFEFF;h")
