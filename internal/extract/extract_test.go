@@ -131,6 +131,14 @@ func TestHighlightedCode(t *testing.T) {
 	}
 }
 
+// Soft hyphens say where words may be broken. Searches have the words whole.
+func TestSoftHyphens(t *testing.T) {
+	got, err := read(t, HTML, "", "<h1>Donau&shy;dampf&#173;schiff</h1><pre>a\u00adb</pre>")
+	if err != nil || got.Body != "Donaudampfschiff\n\nab" || got.Title != "Donaudampfschiff" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // No control characters come from references in HTML, or from a PDF's title.
 func TestControlCharactersInDisguise(t *testing.T) {
 	got, err := read(t, HTML, "", "<title>a&#27;[31m&#0;b</title><h1>c&#x1b;d</h1><pre>e&#8;&#13;f</pre>g&#127;&#xFEFF;h")

@@ -90,8 +90,8 @@ func (p *page) read() error {
 			p.said.Title = p.title.String()
 			return nil
 		case html.TextToken:
-			text, _ := printable(string(p.tokens.Text())) // references such as &#27; are resolved by now
-			p.write(text)
+			text, _ := printable(string(p.tokens.Text()))   // references such as &#27; are resolved by now
+			p.write(strings.ReplaceAll(text, "\u00ad", "")) // a soft hyphen is where a word may be broken
 		case html.StartTagToken, html.SelfClosingTagToken, html.EndTagToken:
 			name, attributes := p.tokens.TagName()
 			p.tag(atom.Lookup(name), kind, attributes)
