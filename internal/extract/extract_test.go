@@ -92,6 +92,14 @@ func TestMarkdownHeadings(t *testing.T) {
 	}
 }
 
+// Code within a line is no fence, though it is between three backticks.
+func TestHeadingsAfterInlineCode(t *testing.T) {
+	got, err := read(t, Markdown, "", "```go test``` runs them.\n\n# Heading\n")
+	if err != nil || !slices.Equal(got.Headings, []Heading{{26, 1, "Heading"}}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestHTML(t *testing.T) {
 	got, err := read(t, HTML, "", `<!doctype html><html lang="de-at"><head><title> A &amp;
 B </title><style>p{}</style></head><body><script>no()</script><h1>Head<b>ing</b></h1><p>One  <i>two</i>&nbsp;three<br>four</p>
