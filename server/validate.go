@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/model"
@@ -43,6 +44,11 @@ func (o Options) Validate() error {
 	bad := func(field, format string, args ...any) { errs = append(errs, forebay.Invalid(field, format, args...)) }
 	if _, err := databaseOf(o.Database); err != nil {
 		errs = append(errs, err)
+	}
+	if o.Blob != "" {
+		if err := blob.CheckAddress(o.Blob); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	o.validateRole(bad)
 	o.Orchestrations.validate(bad)

@@ -104,6 +104,7 @@ func TestUsageErrors(t *testing.T) {
 		args string
 		want string
 	}{
+		{"serv", `unknown command "serv"; did you mean "forebay serve"?`},
 		{"jbs", `unknown command "jbs"; did you mean "forebay jobs"?`},
 		{"jobs lst", `unknown command "lst"; did you mean "forebay jobs list"?`},
 		{"jobs xyzzy", `unknown command "xyzzy"; see forebay jobs --help`},

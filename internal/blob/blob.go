@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -51,31 +52,51 @@ type backend interface {
 // missing folder is created, readable by its owner only. Parameters are gocloud.dev's, such as
 // s3://bucket?region=eu-central-1&prefix=forebay/. No request is made: Check does that.
 func Open(ctx context.Context, address string) (*Store, error) {
+	bucketURL, folder, err := parse(address)
+	switch {
+	case err != nil:
+		return nil, err
+	case bucketURL == nil:
+		return openFolder(folder)
+	}
+	b, err := openBucket(ctx, bucketURL)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{backend: b}, nil
+}
+
+// CheckAddress says what is wrong with a store's address as such. It opens nothing.
+func CheckAddress(address string) error {
+	_, _, err := parse(address)
+	return err
+}
+
+// schemes are those of URLs that Open knows.
+var schemes = []string{"file", "s3", "azblob", "mem"}
+
+// parse returns the URL of an object store, or else the path of a folder.
+func parse(address string) (bucket *url.URL, folder string, err error) {
 	if address == "" {
-		return nil, forebay.Invalid("blob", "is empty")
+		return nil, "", forebay.Invalid("blob", "is empty")
 	}
 	if !strings.Contains(address, "://") {
-		return openFolder(address)
+		if scheme, _, named := strings.Cut(address, ":"); named && slices.Contains(schemes, scheme) { // s3:/bucket
+			return nil, "", forebay.Invalid("blob", "is no URL: %s: is followed by two slashes", scheme)
+		}
+		return nil, address, nil
 	}
 	u, err := url.Parse(address)
-	if err != nil {
-		return nil, forebay.Invalid("blob", "is not a valid URL").Caused(err)
+	switch {
+	case err != nil:
+		return nil, "", forebay.Invalid("blob", "is not a valid URL").Caused(err)
+	case !slices.Contains(schemes, u.Scheme):
+		return nil, "", forebay.Invalid("blob", "has the scheme %.20q; known are file, s3, azblob and mem", u.Scheme)
+	case u.Scheme == "file":
+		folder, err = folderPath(u)
+		return nil, folder, err
 	}
-	switch u.Scheme {
-	case "file":
-		path, err := folderPath(u)
-		if err != nil {
-			return nil, err
-		}
-		return openFolder(path)
-	case "s3", "azblob", "mem":
-		b, err := openBucket(ctx, u)
-		if err != nil {
-			return nil, err
-		}
-		return &Store{backend: b}, nil
-	}
-	return nil, forebay.Invalid("blob", "has the scheme %.20q; known are file, s3, azblob and mem", u.Scheme)
+	return u, "", nil
 }
 
 func openFolder(path string) (*Store, error) {

@@ -42,7 +42,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	for _, address := range []string{
 		"", "ftp://host/x", "gs://bucket", "file://", "file:///", "file://host/x", "file:///tmp/x?create_dir=1",
-		"s3://", "azblob://", "s3://bucket?no_such_parameter=1", "azblob://c?no_such_parameter=1", "://", "http://[",
+		"s3://", "azblob://", "s3://bucket?no_such_parameter=1", "azblob://c?no_such_parameter=1", "://", "http://[", "s3:/bucket", "s3:bucket", "azblob:container", "file:/tmp/x",
 		file, filepath.Join(file, "below"), dangling, filepath.Join(dangling, "below"),
 	} {
 		s, err := Open(t.Context(), address)

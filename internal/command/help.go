@@ -1,7 +1,9 @@
 package command
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -61,10 +63,12 @@ func nearest(typed string, names []string) string {
 	for _, name := range names {
 		c.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
-	if near := c.SuggestionsFor(typed); len(near) > 0 {
-		return near[0]
+	near := c.SuggestionsFor(typed)
+	if len(near) == 0 {
+		return ""
 	}
-	return ""
+	// A long name may merely begin like what was typed.
+	return slices.MinFunc(near, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 }
 
 // OtherCommands is the last section of the command line's help.

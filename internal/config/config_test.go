@@ -156,6 +156,8 @@ func TestErrorsNameTheKey(t *testing.T) {
 		want       string
 	}{
 		{name: "unknown key", yaml: "lisen: x", want: `lisen: unknown key "lisen"; did you mean listen?`},
+		{name: "one slash too few", yaml: "blob: s3:/bucket", want: "blob: is no URL: s3: is followed by two slashes"},
+		{name: "blob storage of no kind", yaml: "blob: https://bucket", want: `blob: has the scheme "https"; known are file, s3, azblob and mem`},
 		{name: "no such port", yaml: "listen: 127.0.0.1:99999", want: `listen: "127.0.0.1:99999" is not host:port`},
 		{name: "gRPC without a host", yaml: "orchestrations: {grpc: {address: '4001'}}", want: `orchestrations.grpc.address: "4001" is not host:port`},
 		{name: "unknown, nothing near", yaml: "colour: x", want: `colour: unknown key "colour"`},

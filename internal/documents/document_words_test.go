@@ -200,6 +200,31 @@ func TestWordThatNoChunkHoldsHidesNoOther(t *testing.T) {
 	})
 }
 
+// Of a query with more words than are looked for, the rare one is among those, wherever it stands.
+func TestRareWordOfALongQuery(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		tenant := tenantOf(t, s, "one")
+		var usual []string
+		for i := range maxQueryWords + 8 {
+			usual = append(usual, fmt.Sprintf("a%d", i))
+		}
+		query := strings.Join(append(usual, "zebra"), " ")
+		said := append(slices.Repeat([]string{strings.Join(usual, " ")}, 30), query)
+		chunks := liveTexts(t, s, tenant, "live", said, randomVectors(rand.New(rand.NewPCG(9, 9)), len(said), 8))
+		for range 2 { // PostgreSQL without statistics, and with them
+			found, err := s.Documents.Words(t.Context(), tenant, query, 10)
+			if err != nil || len(found) == 0 || found[0].Chunk != chunks[len(chunks)-1] {
+				t.Errorf("%v, %v", found, err)
+			}
+			if s.DB.Searchers != nil {
+				if err := s.DB.Search(t.Context(), func(c driver.Conn) error { return c.Prep("ANALYZE chunks").Exec() }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
 // What other tenants store changes neither what a search by words finds nor its scores.
 func TestScoresOfWordsTellNothingOfOtherTenants(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {

@@ -39,17 +39,17 @@ func (x postgresWords) words(query string, most int) (words []queryWord, err err
 		}
 		return nil
 	})
-	words = words[:min(len(words), maxQueryWords)]
-	if !known { // the three longest words count as the rarest
-		slices.SortStableFunc(words, func(a, b queryWord) int { return cmp.Compare(len(b.text), len(a.text)) })
-	}
 	for i, w := range words {
 		if known {
 			words[i].chunks = max(1, min(w.chunks, own))
 		} else {
-			words[i].chunks = max(1, most/3)
+			words[i].chunks = max(1, most/3) // the three longest words count as the rarest
 		}
 	}
+	slices.SortStableFunc(words, func(a, b queryWord) int {
+		return cmp.Or(cmp.Compare(a.chunks, b.chunks), cmp.Compare(len(b.text), len(a.text)))
+	})
+	words = words[:min(len(words), maxQueryWords)]
 	return words, err
 }
 

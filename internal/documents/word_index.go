@@ -156,11 +156,14 @@ type sqliteWords struct {
 func (x sqliteWords) words(query string, most int) (words []queryWord, err error) {
 	seen := map[string]bool{}
 	for text := range wordsOf(strings.ToLower(query)) {
-		if seen[text] || len(words) == maxQueryWords {
-			continue
+		if !seen[text] {
+			seen[text] = true
+			words = append(words, queryWord{text: text})
 		}
-		seen[text] = true
-		words = append(words, queryWord{text: text})
+	}
+	if len(words) > maxQueryWords { // long words are rare more often than short ones
+		slices.SortStableFunc(words, func(a, b queryWord) int { return cmp.Compare(len(b.text), len(a.text)) })
+		words = words[:maxQueryWords]
 	}
 	// Counting a frequent word takes long. It ends when the word cannot be among the rarest any
 	// more.

@@ -92,6 +92,14 @@ func TestMarkdownHeadings(t *testing.T) {
 	}
 }
 
+// Code within a line is no fence, though it is between three backticks.
+func TestHeadingsAfterInlineCode(t *testing.T) {
+	got, err := read(t, Markdown, "", "```go test``` runs them.\n\n# Heading\n")
+	if err != nil || !slices.Equal(got.Headings, []Heading{{26, 1, "Heading"}}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestHTML(t *testing.T) {
 	got, err := read(t, HTML, "", `<!doctype html><html lang="de-at"><head><title> A &amp;
 B </title><style>p{}</style></head><body><script>no()</script><h1>Head<b>ing</b></h1><p>One  <i>two</i>&nbsp;three<br>four</p>
@@ -116,6 +124,26 @@ x  =
 	}
 	if _, err := read(t, HTML, "", "<p a="+strings.Repeat("x", maxTokenBytes+1)); forebay.CodeOf(err) != forebay.CodeDocumentBroken {
 		t.Errorf("%v", err)
+	}
+}
+
+// Highlighted code has tags around its words. What is between them are its spaces and line feeds.
+func TestHighlightedCode(t *testing.T) {
+	for html, want := range map[string]string{
+		"<pre>\n<b>if</b> <i>x</i>:\n<b>  y</b>\n\n<b>z</b>\n</pre>end":         "if x:\n  y\n\nz\n\nend",
+		"<p>a</p><pre>\n<i>  b</i><br>  c\n</pre> <pre><i>\n</i></pre><p>d</p>": "a\n\n  b\n  c\n\nd",
+	} {
+		if got, err := read(t, HTML, "", html); err != nil || got.Body != want {
+			t.Errorf("%q: %q, %v", html, got.Body, err)
+		}
+	}
+}
+
+// Soft hyphens say where words may be broken. Searches have the words whole.
+func TestSoftHyphens(t *testing.T) {
+	got, err := read(t, HTML, "", "<h1>Donau&shy;dampf&#173;schiff</h1><pre>a\u00adb</pre>")
+	if err != nil || got.Body != "Donaudampfschiff\n\nab" || got.Title != "Donaudampfschiff" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -70,8 +70,9 @@ type page struct {
 	depth   int       // of elements of the same name in it
 	inTitle bool
 	pre     int
-	space   bool // white space is due before the next word
-	breaks  int  // line feeds that are due before it
+	blank   []byte // white space within pre that is due before its next text
+	space   bool   // white space is due before the next word
+	breaks  int    // line feeds that are due before it
 
 	heading   int // level of the one that is open; 0: none
 	headingAt int
@@ -89,8 +90,8 @@ func (p *page) read() error {
 			p.said.Title = p.title.String()
 			return nil
 		case html.TextToken:
-			text, _ := printable(string(p.tokens.Text())) // references such as &#27; are resolved by now
-			p.write(text)
+			text, _ := printable(string(p.tokens.Text()))   // references such as &#27; are resolved by now
+			p.write(strings.ReplaceAll(text, "\u00ad", "")) // a soft hyphen is where a word may be broken
 		case html.StartTagToken, html.SelfClosingTagToken, html.EndTagToken:
 			name, attributes := p.tokens.TagName()
 			p.tag(atom.Lookup(name), kind, attributes)
@@ -129,7 +130,7 @@ func (p *page) tag(name atom.Atom, kind html.TokenType, attributes bool) {
 	case name == atom.Pre && begins:
 		p.pre++
 	case name == atom.Pre:
-		p.pre = max(0, p.pre-1)
+		p.pre, p.blank = max(0, p.pre-1), nil
 	}
 	if paragraphs[name] {
 		p.endHeading()
@@ -172,10 +173,7 @@ func (p *page) write(s string) {
 		p.title.WriteString(cut(s, MaxTitleBytes))
 		return
 	case p.pre > 0:
-		if strings.TrimSpace(s) != "" {
-			p.due()
-			p.text.WriteString(strings.Trim(s, "\n"))
-		}
+		p.writeAsIs(s)
 		return
 	}
 	rest := s
@@ -192,6 +190,26 @@ func (p *page) write(s string) {
 		}
 		rest = word[end:]
 	}
+}
+
+// writeAsIs writes text of a pre element with its white space, but for that at the element's end
+// and line feeds at its beginning. Highlighted code is many short texts, and some are only white
+// space.
+func (p *page) writeAsIs(s string) {
+	said := strings.TrimSpace(s)
+	if said == "" {
+		p.blank = append(p.blank, s...)
+		return
+	}
+	begin := strings.Index(s, said)
+	p.blank = append(p.blank, s[:begin]...)
+	if p.breaks > 0 {
+		p.blank = bytes.TrimLeft(p.blank, "\n")
+	}
+	p.due()
+	p.text.Write(p.blank)
+	p.text.WriteString(said)
+	p.blank = append(p.blank[:0], s[begin+len(said):]...)
 }
 
 // due writes the pending white space before a word.

@@ -21,7 +21,7 @@ func markdownHeadings(body string) (list []Heading) {
 			before, further = "", false
 		case indent > 3 || strings.HasPrefix(text, "\t"):
 			before, further = "", before != "" || further // a paragraph may go on so
-		case strings.HasPrefix(text, "```"), strings.HasPrefix(text, "~~~"):
+		case strings.HasPrefix(text, "```") && !strings.Contains(strings.TrimLeft(text, "`"), "`"), strings.HasPrefix(text, "~~~"):
 			fence = text[:len(text)-len(strings.TrimLeft(text, text[:1]))]
 			before, further = "", false
 		case atxLevel(text) > 0:
