@@ -36,6 +36,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"What was missed is done later":       testWhatWasMissedIsDoneLater,
 	"What is done is not due again":       testWhatIsDoneIsNotDueAgain,
 	"Redrive at a pace":                   testRedriveAtAPace,
+	"Forwarding of what is given back":    testForwardingOfWhatIsGivenBack,
 
 	"Complete many":            testCompleteMany,
 	"A queue that is gone":     testAQueueThatIsGone,
