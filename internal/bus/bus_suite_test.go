@@ -18,6 +18,7 @@ import (
 var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Receivers that give up leave nothing": testReceiversThatGiveUpLeaveNothing,
 	"Receive is bounded in bytes":          testReceiveIsBoundedInBytes,
+	"Deferred beside held ones":            testDeferredBesideHeldOnes,
 	"Delete beyond locked":                 testDeleteBeyondLocked,
 	"Drop while receiving":                 testDropWhileReceiving,
 	"Drop message queue":                   testDropMessageQueue,
