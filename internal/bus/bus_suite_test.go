@@ -29,6 +29,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Sessions without messages":           testSessionsWithoutMessagesArePassedOver,
 	"Many held messages of a session":     testManyHeldMessagesOfASession,
 	"Many held messages expire":           testManyHeldMessagesExpire,
+	"Empty sessions are forgotten":        testEmptySessionsAreForgotten,
 	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
 	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
 	"Idle topics with many subscriptions": testIdleTopicsWithManySubscriptions,
