@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"internal/bus/clockmend":           {"internal/db", "internal/db/driver"},
 	"internal/bus/dead":                {".", "internal/db/driver", "internal/queue"},
 	"internal/bus/entity":              {".", "internal/audit", "internal/bus/message", "internal/bus/rules", "internal/db/driver", "internal/db/schema", "internal/queue"},
+	"internal/bus/leftovers":           {"internal/db", "internal/db/driver"},
 	"internal/bus/message":             {".", "internal/filter"},
 	"internal/bus/rules":               {".", "internal/bus/message", "internal/filter", "internal/turns"},
 	"internal/command":                 {".", "client"},

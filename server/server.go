@@ -28,6 +28,7 @@ import (
 	"github.com/forebayhq/forebay/internal/batches"
 	"github.com/forebayhq/forebay/internal/blob"
 	_ "github.com/forebayhq/forebay/internal/blob/clouds" // S3 and Azure Blob
+	"github.com/forebayhq/forebay/internal/bus/leftovers"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/dispatch"
@@ -469,6 +470,9 @@ func (s *Server) maintain(ctx context.Context) {
 		before := s.store.DB.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.retention.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
+		}
+		if err := leftovers.ForgetSessions(ctx, s.store.DB); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget sessions that are empty", slog.Any("error", err))
 		}
 		if err := s.store.Admission.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))

@@ -18,6 +18,7 @@ import (
 var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Receivers that give up leave nothing": testReceiversThatGiveUpLeaveNothing,
 	"Receive is bounded in bytes":          testReceiveIsBoundedInBytes,
+	"Deferred beside held ones":            testDeferredBesideHeldOnes,
 	"Delete beyond locked":                 testDeleteBeyondLocked,
 	"Drop while receiving":                 testDropWhileReceiving,
 	"Drop message queue":                   testDropMessageQueue,
@@ -28,6 +29,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Sessions without messages":           testSessionsWithoutMessagesArePassedOver,
 	"Many held messages of a session":     testManyHeldMessagesOfASession,
 	"Many held messages expire":           testManyHeldMessagesExpire,
+	"Empty sessions are forgotten":        testEmptySessionsAreForgotten,
 	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
 	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
 	"Idle topics with many subscriptions": testIdleTopicsWithManySubscriptions,
@@ -36,6 +38,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"What was missed is done later":       testWhatWasMissedIsDoneLater,
 	"What is done is not due again":       testWhatIsDoneIsNotDueAgain,
 	"Redrive at a pace":                   testRedriveAtAPace,
+	"Forwarding of what is given back":    testForwardingOfWhatIsGivenBack,
 
 	"Complete many":            testCompleteMany,
 	"A queue that is gone":     testAQueueThatIsGone,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/leftovers"
 	"pgregory.net/rapid"
 )
 
@@ -154,5 +155,12 @@ func (d *postDriver) useSession(t *rapid.T) {
 	}
 	if (err == nil) != current || err != nil && !errors.Is(err, forebay.ErrSessionLockLost) {
 		t.Fatalf("under a lock that holds=%t: %v", current, err)
+	}
+}
+
+// forgetSessions removes the rows of sessions that are empty, which nobody sees.
+func (d *postDriver) forgetSessions(t *rapid.T) {
+	if err := leftovers.ForgetSessions(background, d.store.s.DB); err != nil {
+		t.Fatal(err)
 	}
 }

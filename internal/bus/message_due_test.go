@@ -239,6 +239,24 @@ func testForwardingOfABacklog(t *testing.T, s *stores, c *clock) {
 	}
 }
 
+// Messages that were locked as their queue began to forward go on as soon as they are given back.
+func testForwardingOfWhatIsGivenBack(t *testing.T, s *stores, c *clock) {
+	q, target := putQueue(t, s, MessageQueue{}), putNamed(t, s, "t/target", func(*MessageQueue) {})
+	sendTo(t, s, q, MessageContent{MessageID: "a"}, MessageContent{MessageID: "b"}, MessageContent{MessageID: "c"})
+	abandoned, released, held := receiveOne(t, s, q), receiveOne(t, s, q), receiveOne(t, s, q)
+	q.ForwardTo = target.Name
+	_, _, err := s.Bus.PutMessageQueue(t.Context(), q, 10)
+	mustDo(t, err)
+	c.quiet()
+	mustDo(t, s.Bus.Abandon(t.Context(), q, q.Subqueue(false), abandoned.Lock, nil))
+	mustDo(t, s.Bus.ReleaseMessage(t.Context(), q.Subqueue(false), released.Lock))
+	c.quiet()
+	if active := s.counts(t, target).Active; active != 2 {
+		t.Errorf("%d were forwarded", active)
+	}
+	mustDo(t, s.Bus.Complete(t.Context(), q.Subqueue(false), held.Lock))
+}
+
 func testQueueSettingsThatStay(t *testing.T, s *stores, _ *clock) {
 	q := putQueue(t, s, MessageQueue{DuplicateWindow: time.Minute})
 	for _, c := range []struct {

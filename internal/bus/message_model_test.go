@@ -450,7 +450,7 @@ func drive(t *rapid.T, to broker, store *storeBroker, queues []MessageQueue) {
 		"cancel": d.cancelScheduled, "accept": d.acceptNext, "accept2": d.acceptNamed, "session": d.useSession, "session2": d.useSession,
 	}
 	if store != nil {
-		maps.Copy(actions, map[string]func(*rapid.T){"restart": d.restart, "delete": d.deleteBefore, "commit": d.commit, "commit2": d.commit})
+		maps.Copy(actions, map[string]func(*rapid.T){"restart": d.restart, "delete": d.deleteBefore, "commit": d.commit, "commit2": d.commit, "forget": d.forgetSessions})
 	} else {
 		d.watch()
 	}

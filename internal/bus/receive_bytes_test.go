@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -55,6 +56,29 @@ func TestATransactionReadsOnlySoMuchForReceivers(t *testing.T) {
 	for _, n := range read {
 		if n > maxReadyBytes+each*size {
 			t.Errorf("one transaction read %d bytes", n)
+		}
+	}
+}
+
+// What is held already takes no room in the answer of who receives deferred messages.
+func testDeferredBesideHeldOnes(t *testing.T, s *stores, _ *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	sendBodies(t, s, q, "123456", "7890", "abc", "d") // and a byte of message id each
+	var seqs []int64
+	for range 4 {
+		m := receiveOne(t, s, q)
+		mustDo(t, s.Bus.Defer(t.Context(), q.Subqueue(false), m.Lock, nil))
+		seqs = append(seqs, m.Seq)
+	}
+	for _, want := range []string{"[123456]", "[7890 abc]", "[d]", "[]"} {
+		got, err := s.Bus.ReceiveDeferred(t.Context(), ReceiveRequest{Queue: q, MaxBytes: 10}, seqs)
+		mustDo(t, err)
+		bodies := []string{}
+		for _, m := range got {
+			bodies = append(bodies, string(m.Body))
+		}
+		if fmt.Sprint(bodies) != want {
+			t.Errorf("received %s, expected %s", bodies, want)
 		}
 	}
 }

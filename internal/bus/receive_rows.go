@@ -409,7 +409,9 @@ func (t *deliveryTx) lock(m *Message, from Source) error {
 var sqlLockMessage = driver.BatchForm("UPDATE messages SET visible_at = ?, lock_token = ?, locked_at = ?, deliveries = ? WHERE seq = ?",
 	"UPDATE messages m SET visible_at = p1, lock_token = p2, locked_at = p3, deliveries = p4 FROM %s WHERE m.seq = ANY (ARRAY[p5])")
 
-const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.subqueue + 0 = ?"
+// Messages that are held do not count to the bytes of an answer.
+const deferredAndFree = "m.subqueue + 0 = ?2 AND m.flow + 0 = ?3 AND (m.lock_token IS NULL OR m.visible_at <= ?4)"
+const sqlDeferredMessage = messageColumns + "WHERE m.seq = ?1 AND " + deferredAndFree
 
 // ReceiveDeferred takes deferred messages of the subqueue that are not locked, in the order
 // given. The messages of a session are only for the receiver of the session.
@@ -427,13 +429,13 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 			return nil, err
 		}
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)
-		from := Source{subqueue: subqueue, Until: t.Now + c.Queue.Lock.Milliseconds()}
+		from := Source{subqueue: subqueue, before: t.Now, Until: t.Now + c.Queue.Lock.Milliseconds()}
 		if req.Session != nil {
 			until, err := t.sessions.heldToReceive(req.Queue, *req.Session)
 			if err != nil {
 				return nil, err
 			}
-			from = Source{subqueue: subqueue, flow: firstSessionFlow + req.Session.No, Until: until, session: true}
+			from = Source{subqueue: subqueue, flow: firstSessionFlow + req.Session.No, before: sessionFree, Until: until, session: true}
 		}
 		if err := t.used(req.Queue); err != nil {
 			return nil, err
@@ -445,18 +447,15 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		var bytes int64
 		for _, seq := range seqs {
 			var m Message
-			_, err := t.Prep(sqlDeferredMessage).Int(seq).Int(int64(subqueue.Deferred())).One(func(r driver.Row) {
+			_, err := t.Prep(sqlDeferredMessage).Int(seq).Int(int64(subqueue.Deferred())).Int(from.flow).Int(from.before).One(func(r driver.Row) {
 				if bytes += r.Int(columnSize); bytes <= req.MaxBytes || bytes == r.Int(columnSize) {
 					m = readMessage(r, t.Now)
 				}
 			})
+			if err == nil && m.Seq != 0 {
+				err = t.Deliveries.take(&m, from, c)
+			}
 			if err != nil {
-				return nil, err
-			}
-			if m.Seq == 0 || m.flow != from.flow || m.LockedUntil != nil {
-				continue
-			}
-			if err := t.Deliveries.take(&m, from, c); err != nil {
 				return nil, err
 			}
 		}
@@ -468,13 +467,13 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 // asked for, but one message at least.
 const sqlDeferredMessages = messageSelect + `, m.place FROM
   (SELECT m.*, sum(m.size) OVER chosen AS total, x.place FROM unnest(CAST(?1 AS bigint[])) WITH ORDINALITY AS x(no, place)
-    JOIN messages m ON m.seq = x.no AND m.subqueue + 0 = ?2 WINDOW chosen AS (ORDER BY x.place ROWS UNBOUNDED PRECEDING)) m
-  JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?3 OR m.total = m.size`
+    JOIN messages m ON m.seq = x.no AND ` + deferredAndFree + ` WINDOW chosen AS (ORDER BY x.place ROWS UNBOUNDED PRECEDING)) m
+  JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?5 OR m.total = m.size`
 
 // takeDeferred is ReceiveDeferred where a statement costs a round trip.
 func (t *deliveryTx) takeDeferred(from Source, c *Receiver, seqs []int64) error {
 	chosen := make(map[int64]Message, len(seqs))
-	err := t.Prep(sqlDeferredMessages).Text(driver.ArrayOf(seqs)).Int(int64(from.subqueue.Deferred())).Int(c.MaxBytes).Each(func(r driver.Row) error {
+	err := t.Prep(sqlDeferredMessages).Text(driver.ArrayOf(seqs)).Int(int64(from.subqueue.Deferred())).Int(from.flow).Int(from.before).Int(c.MaxBytes).Each(func(r driver.Row) error {
 		chosen[r.Int(columnSeq)] = readMessage(r, t.Now)
 		return nil
 	})
@@ -482,14 +481,12 @@ func (t *deliveryTx) takeDeferred(from Source, c *Receiver, seqs []int64) error 
 		return err
 	}
 	for _, seq := range seqs {
-		m, found := chosen[seq]
+		if m, found := chosen[seq]; found {
+			if err := t.take(&m, from, c); err != nil {
+				return err
+			}
+		}
 		delete(chosen, seq) // a number may be asked for twice
-		if !found || m.flow != from.flow || m.LockedUntil != nil {
-			continue
-		}
-		if err := t.take(&m, from, c); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -2,9 +2,12 @@ package bus
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/leftovers"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -113,5 +116,38 @@ func wantHeld(t *testing.T, s *stores, q MessageQueue, want int64) {
 	})
 	if err != nil || held != want {
 		t.Errorf("%d messages are held, expected %d (%v)", held, want, err)
+	}
+}
+
+// Sessions that hold nothing are forgotten, although nobody gave them back or asks for any
+// session.
+func testEmptySessionsAreForgotten(t *testing.T, s *stores, c *clock) {
+	q := putQueue(t, s, MessageQueue{RequiresSession: true})
+	sendTo(t, s, q, MessageContent{MessageID: "a", SessionID: "expired", TTL: time.Second}, MessageContent{MessageID: "b", SessionID: "deferred"},
+		MessageContent{MessageID: "c", SessionID: "message"}, MessageContent{MessageID: "d", SessionID: "held", TTL: time.Second})
+	s.accept(t, q, "never closed")
+	mustDo(t, s.Bus.Sessions().SetState(background, q, s.accept(t, q, "state").SessionLock, []byte("kept")))
+	deferring := s.accept(t, q, "deferred")
+	mustDo(t, s.Bus.Defer(background, q.Subqueue(false), receiveOfSession(t, s, q, deferring, 1, 1)[0].Lock, nil))
+	receiveOfSession(t, s, q, s.accept(t, q, "held"), 1, 1)
+	forgets := func(want ...string) {
+		t.Helper()
+		mustDo(t, leftovers.ForgetSessions(t.Context(), s.DB))
+		var left []string
+		mustDo(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
+			left = nil
+			return c.Prep("SELECT id FROM sessions ORDER BY id").Each(func(r driver.Row) error { left = append(left, r.Text(0)); return nil })
+		}))
+		if !slices.Equal(left, want) {
+			t.Errorf("%q are left, expected %q", left, want)
+		}
+	}
+	c.pass(testLock / 2)
+	forgets("deferred", "held", "message", "never closed", "state")
+	c.pass(testLock)
+	s.accept(t, q, "new")
+	forgets("deferred", "message", "new", "state")
+	if got := receiveOfSession(t, s, q, s.accept(t, q, "message"), 1, 1); got[0].MessageID != "c" {
+		t.Errorf("received %+v", got)
 	}
 }

@@ -306,5 +306,8 @@ func (t *deliveryTx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) er
 	}
 	t.forwarding.noteHeld(to)
 	t.Queue.WakeAt(to, visible) // its old place: see package floors
-	return nil
+	if q, found, err := t.MessageQueue(to.Queue()); err != nil || !found || q.ForwardTo == "" || to.Kind() != queue.SubqueueMain {
+		return err
+	}
+	return t.due.markQueue(to.Queue(), t.Now) // it began to forward meanwhile
 }
