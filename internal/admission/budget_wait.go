@@ -90,7 +90,7 @@ func (t *Tx) ResumeWaiting() error {
 	if len(pieces) == 0 {
 		return nil
 	}
-	if err := t.readWaits(pieces); err != nil {
+	if err := readWaits(t, pieces); err != nil {
 		return err
 	}
 	type waiting struct {
@@ -150,7 +150,7 @@ func (p *waitPiece) ask(now int64, limit int) driver.PipelineQuery {
 
 // readWaits reads the jobs of pieces. Rows of jobs that wait no longer, such as cancelled ones,
 // are removed on the way: the next search shall not pass them again.
-func (t *Tx) readWaits(pieces []*waitPiece) error {
+func readWaits(t *Tx, pieces []*waitPiece) error {
 	limit := maxResumed
 	for range maxForgets {
 		var asked []*waitPiece

@@ -92,7 +92,7 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 // It is not where nobody counts tokens, nor where headers tell of a limit twice as large. Then
 // something else is used up, such as a day's quota, and the next calls would be refused as well.
 func (s *State) longRefusal(l Limits, r Reservation, o Outcome) OutcomeKind {
-	limit := s.toldLimit(o)
+	limit := s.meters[Tokens].told(o.Headers.Limit[Tokens])
 	if l.Accounting == AccountNone || limit > 0 && r.Amount[Tokens] <= limit/2 {
 		return Throttled
 	}
@@ -104,15 +104,7 @@ func (s *State) longRefusal(l Limits, r Reservation, o Outcome) OutcomeKind {
 // refused, such as for a day's quota.
 func (s *State) mayFit(l Limits, r Reservation, o Outcome) bool {
 	configured := l.TokensPerMinute
-	return s.toldLimit(o) == 0 && (configured <= 0 || r.Amount[Tokens] <= configured/2)
-}
-
-// toldLimit is the limit of tokens that headers tell; 0: none do.
-func (s *State) toldLimit(o Outcome) int64 {
-	if limit := o.Headers.Limit[Tokens]; limit > 0 && limit <= maxAmount {
-		return limit
-	}
-	return s.meters[Tokens].headerLimit
+	return s.meters[Tokens].told(o.Headers.Limit[Tokens]) == 0 && (configured <= 0 || r.Amount[Tokens] <= configured/2)
 }
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxTokens) }

@@ -24,6 +24,14 @@ type meter struct {
 // said is what headers said remains, less what was reserved since.
 func (m *meter) said() int64 { return m.remaining - (m.spent - m.mark) }
 
+// told is the limit that headers tell: those of an answer, or earlier ones. 0: none do.
+func (m *meter) told(now int64) int64 {
+	if now > 0 && now <= maxAmount {
+		return now
+	}
+	return m.headerLimit
+}
+
 // hasAtLeast takes in that more was left than is configured, where headers name no limit. The
 // provider's is no smaller than that. So what is left then or later is not all ours.
 func (m *meter) hasAtLeast(now, remaining int64) {
