@@ -13,6 +13,7 @@ import (
 const (
 	MaxParked  = 1024
 	maxResumed = 256
+	maxForgets = 64 // searches for those that wait, behind what waits no longer
 )
 
 var SQLPark = driver.BatchForm("UPDATE messages SET visible_at = ?, waiting = 'budget' WHERE seq = ?",
@@ -38,10 +39,18 @@ type wait struct {
 	place    place
 }
 
-const sqlWaits = `
-SELECT w.seq, w.key_id, m.subqueue, m.flow, w.tokens, w.cost, w.flow FROM budget_waits w JOIN messages m ON m.seq = w.seq
-WHERE w.budget = ? AND (w.flow, w.seq) > (?, ?) AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ?
-ORDER BY w.flow, w.seq LIMIT ? + 0`
+const (
+	sqlWaits = `
+SELECT w.seq, w.key_id, coalesce(m.subqueue, 0), coalesce(m.flow, 0), w.tokens, w.cost, w.flow,
+  CAST(CASE WHEN m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at > ? THEN 1 ELSE 0 END AS BIGINT)
+FROM (SELECT seq, key_id, tokens, cost, flow FROM budget_waits WHERE budget = ? AND (flow, seq) > (?, ?) ORDER BY flow, seq LIMIT ? + 0) w
+  LEFT JOIN messages m ON m.seq = w.seq
+ORDER BY w.flow, w.seq`
+
+	sqlForgetWaits = `
+DELETE FROM budget_waits WHERE budget = ? AND (flow, seq) > (?, ?) AND (flow, seq) <= (?, ?) AND NOT EXISTS (
+  SELECT 1 FROM messages m WHERE m.seq = budget_waits.seq AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ?)`
+)
 
 // ResumeWaiting makes jobs visible for which there is room now. Beside the transactions of others
 // there is nothing to see to: it must leave alone what they change.
@@ -55,24 +64,9 @@ func (t *Tx) ResumeWaiting() error {
 	for _, b := range t.Budgets.ByNo {
 		b.Tentative = Amount{}
 	}
-	type waiting struct {
-		b *Budget
-		wait
-	}
-	var waits []waiting
 	var pieces []*waitPiece
-	var questions []driver.PipelineQuery
 	look := func(b *Budget, after place) {
-		piece := &waitPiece{b: b, after: after}
-		pieces = append(pieces, piece)
-		questions = append(questions, driver.PipelineQuery{SQL: sqlWaits,
-			Bind: func(st driver.Statement) driver.Statement {
-				return st.Int(b.No).Int(after.flow).Int(after.seq).Int(t.Now).Int(maxResumed)
-			},
-			OnRow: func(r driver.Row) {
-				piece.waits = append(piece.waits, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}, place{r.Int(6), r.Int(0)}})
-				waits = append(waits, waiting{b, piece.waits[len(piece.waits)-1]})
-			}})
+		pieces = append(pieces, &waitPiece{b: b, after: after, last: after, more: true})
 	}
 	for _, b := range t.Budgets.ByNo {
 		if !b.freed {
@@ -93,11 +87,21 @@ func (t *Tx) ResumeWaiting() error {
 			look(b, behind)
 		}
 	}
-	if len(questions) == 0 {
+	if len(pieces) == 0 {
 		return nil
 	}
-	if err := t.RunPipeline(questions); err != nil {
+	if err := readWaits(t, pieces); err != nil {
 		return err
+	}
+	type waiting struct {
+		b *Budget
+		wait
+	}
+	var waits []waiting
+	for _, piece := range pieces {
+		for _, w := range piece.waits {
+			waits = append(waits, waiting{piece.b, w})
+		}
 	}
 	// First all budgets that have to do with them are read, at once.
 	err := t.Interleave(len(waits), func(i int) error {
@@ -118,6 +122,67 @@ type waitPiece struct {
 	b     *Budget
 	after place
 	waits []wait
+
+	last       place // of the rows that were read
+	rows, gone int   // of the latest that were read: how many, and how many of these wait no longer
+	more       bool  // others are to be read
+}
+
+// ask asks for the piece's next rows.
+func (p *waitPiece) ask(now int64, limit int) driver.PipelineQuery {
+	from := p.last
+	p.rows, p.gone = 0, 0
+	return driver.PipelineQuery{SQL: sqlWaits,
+		Bind: func(st driver.Statement) driver.Statement {
+			return st.Int(now).Int(p.b.No).Int(from.flow).Int(from.seq).Int(int64(limit))
+		},
+		OnRow: func(r driver.Row) {
+			p.rows++
+			p.last = place{r.Int(6), r.Int(0)}
+			switch {
+			case r.Int(7) == 0:
+				p.gone++
+			case len(p.waits) < maxResumed:
+				p.waits = append(p.waits, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}, p.last})
+			}
+		}}
+}
+
+// readWaits reads the jobs of pieces. Rows of jobs that wait no longer, such as cancelled ones,
+// are removed on the way: the next search shall not pass them again.
+func readWaits(t *Tx, pieces []*waitPiece) error {
+	limit := maxResumed
+	for range maxForgets {
+		var asked []*waitPiece
+		var questions []driver.PipelineQuery
+		for _, p := range pieces {
+			if p.more {
+				asked, questions = append(asked, p), append(questions, p.ask(t.Now, limit))
+			}
+		}
+		if len(asked) == 0 {
+			break
+		}
+		from := make([]place, len(asked))
+		for i, p := range asked {
+			from[i] = p.last
+		}
+		if err := t.RunPipeline(questions); err != nil {
+			return err
+		}
+		for i, p := range asked {
+			p.more = p.gone > 0 && p.rows == limit && len(p.waits) < maxResumed
+			if p.gone == 0 {
+				continue
+			}
+			err := t.Prep(sqlForgetWaits).Int(p.b.No).Int(from[i].flow).Int(from[i].seq).Int(p.last.flow).Int(p.last.seq).Int(t.Now).Exec()
+			if err != nil {
+				return err
+			}
+		}
+		limit = 4 * maxResumed
+	}
+	return nil
 }
 
 // resume makes jobs visible for which there is room, unless they were looked at. There may be none

@@ -94,3 +94,46 @@ func TestWhatIsConfiguredIsUsedBesideOthers(t *testing.T) {
 		}
 	}
 }
+
+// Headers may say what is left and not the limit. If that is more than is configured, the rest of
+// the provider's quota is not ours: what is configured is used, and no more.
+func TestWhatIsConfiguredIsAllWhereHeadersNameNoLimit(t *testing.T) {
+	t.Parallel()
+	const configured, size, minutes = 6000, 100, 10
+	for _, accounting := range []quota.Accounting{quota.AccountOpenAI, quota.AccountAzureOpenAI, quota.AccountAnthropic} {
+		for _, most := range []int64{10_000, 1_000_000_000} {
+			l := quota.Limits{Accounting: accounting, TokensPerMinute: configured}
+			var s quota.State
+			var sent []int64 // when, in the last minute
+			used, all := int64(0), int64(0)
+			for now := int64(epoch); now < epoch+minutes*60_000; now += 50 {
+				if now%60_000 == 0 {
+					used = 0
+				}
+				r, v := s.Reserve(now, l, quota.Request{PromptTokens: size, MaxOutputTokens: -1})
+				if !v.Admitted() {
+					continue
+				}
+				for len(sent) > 0 && sent[0] <= now-60_000 {
+					sent = sent[1:]
+				}
+				if sent = append(sent, now); len(sent)*size > configured {
+					t.Fatalf("accounting %d, %d at the provider: %d tokens in a minute, after %d s", accounting, most, len(sent)*size, (now-epoch)/1000)
+				}
+				used, all = used+size, all+size
+				s.Feedback(now+40, l, r, quota.Outcome{Kind: quota.Succeeded, Headers: quota.Headers{
+					Remaining: quota.Amount{quota.Tokens: most - used}, Reset: [3]time.Duration{time.Duration(60_000-now%60_000) * time.Millisecond}}}, half)
+				s = *reload(t, &s)
+			}
+			if all < minutes*configured*9/10 {
+				t.Errorf("accounting %d, %d at the provider: %d tokens in %d minutes", accounting, most, all, minutes)
+			}
+			// More is configured since.
+			l.TokensPerMinute = 20_000
+			now := int64(epoch + (minutes+3)*60_000)
+			if s.Status(now, l).Limit[quota.Tokens] != l.TokensPerMinute {
+				t.Errorf("accounting %d, %d at the provider: the limit stays at %d", accounting, most, s.Status(now, l).Limit[quota.Tokens])
+			}
+		}
+	}
+}

@@ -39,7 +39,11 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 	case Oversize:
 		s.counts.Oversize++
 		s.giveBack(r)
-		s.breaker.inconclusive(&s.timeline, r)
+		if o.RetryAfter >= oversizeAfter && s.mayFit(l, r, o) {
+			s.breaker.turnedAway(&s.timeline, r, Outcome{Denial: Unpaid}, rnd)
+		} else {
+			s.breaker.inconclusive(&s.timeline, r)
+		}
 	case Transient:
 		s.counts.Failed++
 		s.breaker.failing(&s.timeline, r, rnd)
@@ -88,14 +92,19 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 // It is not where nobody counts tokens, nor where headers tell of a limit twice as large. Then
 // something else is used up, such as a day's quota, and the next calls would be refused as well.
 func (s *State) longRefusal(l Limits, r Reservation, o Outcome) OutcomeKind {
-	limit := o.Headers.Limit[Tokens]
-	if limit <= 0 || limit > maxAmount {
-		limit = s.meters[Tokens].headerLimit
-	}
+	limit := s.meters[Tokens].told(o.Headers.Limit[Tokens])
 	if l.Accounting == AccountNone || limit > 0 && r.Amount[Tokens] <= limit/2 {
 		return Throttled
 	}
 	return Oversize
+}
+
+// mayFit reports whether a call that was refused as too large may be no larger than what fits. No
+// header tells, and no more than half of what is configured was asked for. If so all calls may be
+// refused, such as for a day's quota.
+func (s *State) mayFit(l Limits, r Reservation, o Outcome) bool {
+	configured := l.TokensPerMinute
+	return s.meters[Tokens].told(o.Headers.Limit[Tokens]) == 0 && (configured <= 0 || r.Amount[Tokens] <= configured/2)
 }
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxTokens) }

@@ -29,6 +29,9 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 			m.headerLimit, m.limitAt = limit, s.clock
 			s.follow(d, configured[d])
 		}
+		if limit <= 0 && configured[d] > 0 && remaining > configured[d] && remaining < maxAmount {
+			m.hasAtLeast(s.clock, remaining)
+		}
 		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit || d == Requests && (ofSecond || inSlice(o, limit, remaining)) {
 			continue
 		}

@@ -3,6 +3,9 @@ package quota
 // headerKept is how long a limit that the provider said is believed.
 const headerKept = 10 * minute
 
+// leftKept is how long it is remembered that more was left than is configured.
+const leftKept = 2 * minute
+
 // meter is one dimension of the quota.
 type meter struct {
 	cap   int64 // the quota per minute as configured and as the provider says; 0: unknown
@@ -20,6 +23,21 @@ type meter struct {
 
 // said is what headers said remains, less what was reserved since.
 func (m *meter) said() int64 { return m.remaining - (m.spent - m.mark) }
+
+// told is the limit that headers tell: those of an answer, or earlier ones. 0: none do.
+func (m *meter) told(now int64) int64 {
+	if now > 0 && now <= maxAmount {
+		return now
+	}
+	return m.headerLimit
+}
+
+// hasAtLeast takes in that more was left than is configured, where headers name no limit. The
+// provider's is no smaller than that. So what is left then or later is not all ours.
+func (m *meter) hasAtLeast(now, remaining int64) {
+	m.headerLimit = max(m.headerLimit, remaining)
+	m.limitAt = max(m.limitAt, now-headerKept+leftKept)
+}
 
 // follow sets the quota to what is configured or what the provider says, whichever is less. It
 // returns the quota before.
