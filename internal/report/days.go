@@ -8,7 +8,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
 // Lengths of a day, which is one of UTC.
@@ -80,6 +79,7 @@ func (p place) split() (day, tenant int64) { return int64(p >> tenantBits), int6
 const (
 	madeCounter = "usage/days"
 	sqlMade     = "SELECT value FROM counters WHERE name = ?"
+	sqlSetMade  = "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 
 func readMade(prepare func(sql string) driver.Statement) (made place, err error) {
@@ -229,9 +229,9 @@ func (t *Tx) makeDay(day int64, tenants []int64) error {
 	return nil
 }
 
-// setMade stores the last place. If the transaction fails, what is remembered is too late, and sums
-// are stored that are made anew.
+// setMade stores the last place. If the transaction fails, what is remembered is too late. Then
+// sums are stored that will be made anew.
 func (t *Tx) setMade(made place) error {
 	t.w.made.last = made
-	return t.Prep(schema.SQLCount).Text(madeCounter).Int(int64(made)).Exec()
+	return t.Prep(sqlSetMade).Text(madeCounter).Int(int64(made)).Exec()
 }
