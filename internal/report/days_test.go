@@ -160,3 +160,21 @@ func TestDaysThatAnotherProcessHasMade(t *testing.T) {
 	mustDo(t, count(t.Context(), one, a, nothing))
 	mustDo(t, daysDiffer(one))
 }
+
+// What a transaction counts of a day that it makes itself is in the day's sums.
+func TestDayMadeByTheTransactionThatCounts(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *Store) {
+		a := attemptOf(t, s)
+		a.FinishedAt -= 3 * dayMillis
+		mustDo(t, count(t.Context(), s, a, nothing))
+		mustDo(t, count(t.Context(), s, a, func(t *Tx) error {
+			t.w.made.hour = 0 // what is made is read once more
+			_, err := t.makeDays()
+			return err
+		}))
+		if made := s.madeUntil(t); made < a.FinishedAt/dayMillis {
+			t.Fatalf("only days up to %d are made", made)
+		}
+		mustDo(t, daysDiffer(s))
+	})
+}
