@@ -1,8 +1,10 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -18,12 +20,19 @@ type gauge struct {
 	labels                  []attribute.Key
 }
 
+// bounds are the label values that gauges show by name. Gauges that are read together share them.
+type bounds map[attribute.Key]*known
+
+func newBounds() bounds {
+	return bounds{keyTenant: newKnown(maxTenants, other), keyID: newKnown(maxTenants, other), keyOrchestrator: newKnown(maxFunctions, other)}
+}
+
 // gauge registers how a gauge is read. Each collection calls read with a function that takes one
-// value and its labels, in the gauge's order.
-func (t *Telemetry) gauge(g gauge, read func(observe func(value float64, labels ...string))) error {
-	bounded := map[attribute.Key]*known{keyTenant: newKnown(maxTenants, other), keyID: newKnown(maxTenants, other), keyOrchestrator: newKnown(maxFunctions, other)}
+// value and its labels, in the gauge's order. If several share their labels, the first one counts.
+func (t *Telemetry) gauge(g gauge, bounded bounds, read func(observe func(value float64, labels ...string))) error {
 	_, err := t.meter.Float64ObservableGauge(g.name, metric.WithUnit(g.unit), metric.WithDescription(g.description),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			seen := map[attribute.Distinct]bool{}
 			read(func(value float64, labels ...string) {
 				attrs := make([]attribute.KeyValue, 0, len(g.labels))
 				for i, key := range g.labels {
@@ -33,7 +42,11 @@ func (t *Telemetry) gauge(g gauge, read func(observe func(value float64, labels 
 					}
 					attrs = append(attrs, key.String(value))
 				}
-				o.Observe(value, metric.WithAttributes(attrs...))
+				set := attribute.NewSet(attrs...)
+				if !seen[set.Equivalent()] {
+					seen[set.Equivalent()] = true
+					o.Observe(value, metric.WithAttributeSet(set))
+				}
 			})
 			return nil
 		}))
@@ -46,7 +59,7 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	err := t.gauge(gauge{deploymentInFlight, "{call}", "Calls of the deployment under way in this process.", []attribute.Key{keyDeployment}},
+	err := t.gauge(gauge{deploymentInFlight, "{call}", "Calls of the deployment under way in this process.", []attribute.Key{keyDeployment}}, nil,
 		func(observe func(float64, ...string)) {
 			for name, n := range inFlight() {
 				observe(float64(n), name)
@@ -54,7 +67,7 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 		})
 	known := newReading(t.readings, "deployments", list)
 	each := func(g gauge, read func(d *forebay.Deployment, observe func(float64, ...string))) error {
-		return t.gauge(g, func(observe func(float64, ...string)) {
+		return t.gauge(g, nil, func(observe func(float64, ...string)) {
 			for _, d := range known.get() {
 				read(&d, observe)
 			}
@@ -112,7 +125,7 @@ func (t *Telemetry) Database(space func(context.Context) (space db.Space, sqlite
 		return []db.Space{now}, nil
 	})
 	each := func(name, about string, value func(db.Space) int64) error {
-		return t.gauge(gauge{name: name, unit: "By", description: about}, func(observe func(float64, ...string)) {
+		return t.gauge(gauge{name: name, unit: "By", description: about}, nil, func(observe func(float64, ...string)) {
 			for _, space := range known.get() {
 				observe(float64(value(space)))
 			}
@@ -131,19 +144,33 @@ type BudgetUse struct {
 	Limit, Used         float64
 }
 
+// share is the part of the budget that is used.
+func (b BudgetUse) share() float64 {
+	if b.Used == 0 {
+		return 0
+	}
+	return b.Used / b.Limit
+}
+
 // Budgets registers the gauges of budgets, which are read at each collection. Budgets of keys have
-// their own metrics. Otherwise a sum over tenants would count the usage of a key twice.
+// their own metrics. Otherwise a sum over tenants would count the usage of a key twice. Those
+// without names of their own show the budget that is used most: an alert looks for that.
 func (t *Telemetry) Budgets(list func(context.Context) ([]BudgetUse, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
-	known := newReading(t.readings, "budgets", list)
+	known := newReading(t.readings, "budgets", func(ctx context.Context) ([]BudgetUse, error) {
+		budgets, err := list(ctx)
+		slices.SortStableFunc(budgets, func(a, b BudgetUse) int { return cmp.Compare(b.share(), a.share()) })
+		return budgets, err
+	})
+	bounded := newBounds()
 	each := func(name, unit, about string, ofKeys bool, value func(BudgetUse) float64) error {
 		labels := []attribute.Key{keyTenant, keyPeriod}
 		if ofKeys {
 			labels = append(labels, keyID)
 		}
-		return t.gauge(gauge{name, unit, about, labels}, func(observe func(float64, ...string)) {
+		return t.gauge(gauge{name, unit, about, labels}, bounded, func(observe func(float64, ...string)) {
 			for _, b := range known.get() {
 				switch {
 				case (b.Key != "") != ofKeys || b.Tokens != (unit == "{token}"):

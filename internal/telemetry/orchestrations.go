@@ -67,16 +67,16 @@ func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int
 	counts := newReading(t.readings, "orchestrations", func(ctx context.Context) ([]orchestrate.OpenCount, error) { return count(ctx, openLimit) })
 	turns := newReading(t.readings, "turns of orchestrations", oldest)
 	return errors.Join(
-		t.gauge(gauge{orchestrationInstances, "{instance}", "Orchestrations that are not over by status, of all tenants, counted up to 100,000.", []attribute.Key{keyStatus}},
+		t.gauge(gauge{orchestrationInstances, "{instance}", "Orchestrations that are not over by status, of all tenants, counted up to 100,000.", []attribute.Key{keyStatus}}, nil,
 			func(observe func(float64, ...string)) {
 				for _, c := range counts.get() {
 					observe(float64(c.Instances), statusLabel(c.Status))
 				}
 			}),
-		t.gauge(gauge{orchestrationOldestAge, "s", "Since when the turn of the orchestrator has been ready that has been so longest; 0: none is.", []attribute.Key{keyOrchestrator}},
+		t.gauge(gauge{orchestrationOldestAge, "s", "Since when the turn of the orchestrator has been ready that has been so longest; 0: none is.", []attribute.Key{keyOrchestrator}}, newBounds(),
 			func(observe func(float64, ...string)) {
-				// If several share a label, the last one counts, which is the oldest.
-				byAge := slices.SortedFunc(slices.Values(turns.get()), func(a, b orchestrate.OldestItem) int { return cmp.Compare(a.Age, b.Age) })
+				// The first one of those that share a label counts, which is the oldest.
+				byAge := slices.SortedFunc(slices.Values(turns.get()), func(a, b orchestrate.OldestItem) int { return cmp.Compare(b.Age, a.Age) })
 				for _, o := range byAge {
 					observe(o.Age.Seconds(), o.Orchestrator)
 				}

@@ -307,7 +307,7 @@ func TestQueuesAreCountedWhenAsked(t *testing.T) {
 }
 
 // Gauges show what is read, under the first so many tenants' and orchestrators' names; of the
-// others together the oldest turn.
+// others together the oldest turn, and the budget that is used most.
 func TestGauges(t *testing.T) {
 	const all = maxTenants + 50
 	var deployments []forebay.Deployment
@@ -336,6 +336,16 @@ func TestGauges(t *testing.T) {
 	if err := errors.Join(register(m), register(nil)); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := m.registry.Gather(); err != nil { // gives the names
+		t.Fatal(err)
+	}
+	for i, most := maxTenants*4, maxTenants*4+80; i < most+4; i++ {
+		if budgets[i].Used = 1.5; i >= most {
+			budgets[i].Limit, budgets[i].Used = 10, 9
+		}
+	}
+	turns[maxFunctions/20].Age = all * time.Second // it was too young for a name
+	m.readings.at = time.Time{}                    // all is read anew
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -363,7 +373,15 @@ func TestGauges(t *testing.T) {
 			t.Errorf("%s has %d series, want %d", name, got[name], series)
 		}
 	}
-	if oldest := others["forebay_orchestration_oldest_age_seconds"]; oldest != all-1 {
+	for _, of := range []string{"", "key_"} {
+		for _, unit := range []string{"usd", "tokens"} {
+			limit, used := others["forebay_"+of+"budget_limit_"+unit], others["forebay_"+of+"budget_used_"+unit]
+			if limit != 10 || used != 9 {
+				t.Errorf("of budgets without names, %s%s show %v of %v", of, unit, used, limit)
+			}
+		}
+	}
+	if oldest := others["forebay_orchestration_oldest_age_seconds"]; oldest != all {
 		t.Errorf("the oldest turn of the others is %v s old", oldest)
 	}
 }
