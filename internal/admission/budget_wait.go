@@ -39,18 +39,14 @@ type wait struct {
 	place    place
 }
 
-const (
-	sqlWaits = `
+const sqlWaits = `
 SELECT w.seq, w.key_id, coalesce(m.subqueue, 0), coalesce(m.flow, 0), w.tokens, w.cost, w.flow,
   CAST(CASE WHEN m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at > ? THEN 1 ELSE 0 END AS BIGINT)
 FROM (SELECT seq, key_id, tokens, cost, flow FROM budget_waits WHERE budget = ? AND (flow, seq) > (?, ?) ORDER BY flow, seq LIMIT ? + 0) w
   LEFT JOIN messages m ON m.seq = w.seq
 ORDER BY w.flow, w.seq`
 
-	sqlForgetWaits = `
-DELETE FROM budget_waits WHERE budget = ? AND (flow, seq) > (?, ?) AND (flow, seq) <= (?, ?) AND NOT EXISTS (
-  SELECT 1 FROM messages m WHERE m.seq = budget_waits.seq AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ?)`
-)
+var sqlForgetWait = driver.BatchForm("DELETE FROM budget_waits WHERE seq = ?", "DELETE FROM budget_waits w USING %s WHERE w.seq = ANY (ARRAY[p1])")
 
 // ResumeWaiting makes jobs visible for which there is room now. Beside the transactions of others
 // there is nothing to see to: it must leave alone what they change.
@@ -123,15 +119,16 @@ type waitPiece struct {
 	after place
 	waits []wait
 
-	last       place // of the rows that were read
-	rows, gone int   // of the latest that were read: how many, and how many of these wait no longer
-	more       bool  // others are to be read
+	last place   // of the rows that were read
+	rows int     // how many the latest were
+	gone []int64 // those of them that wait no longer
+	more bool    // others are to be read
 }
 
 // ask asks for the piece's next rows.
 func (p *waitPiece) ask(now int64, limit int) driver.PipelineQuery {
 	from := p.last
-	p.rows, p.gone = 0, 0
+	p.rows, p.gone = 0, nil
 	return driver.PipelineQuery{SQL: sqlWaits,
 		Bind: func(st driver.Statement) driver.Statement {
 			return st.Int(now).Int(p.b.No).Int(from.flow).Int(from.seq).Int(int64(limit))
@@ -141,7 +138,7 @@ func (p *waitPiece) ask(now int64, limit int) driver.PipelineQuery {
 			p.last = place{r.Int(6), r.Int(0)}
 			switch {
 			case r.Int(7) == 0:
-				p.gone++
+				p.gone = append(p.gone, r.Int(0))
 			case len(p.waits) < maxResumed:
 				p.waits = append(p.waits, wait{r.Int(0), r.Text(1), queue.Subqueue(r.Int(2)), r.Int(3), Amount{r.Int(4), r.Int(5)}, p.last})
 			}
@@ -163,21 +160,15 @@ func readWaits(t *Tx, pieces []*waitPiece) error {
 		if len(asked) == 0 {
 			break
 		}
-		from := make([]place, len(asked))
-		for i, p := range asked {
-			from[i] = p.last
-		}
 		if err := t.RunPipeline(questions); err != nil {
 			return err
 		}
-		for i, p := range asked {
-			p.more = p.gone > 0 && p.rows == limit && len(p.waits) < maxResumed
-			if p.gone == 0 {
-				continue
-			}
-			err := t.Prep(sqlForgetWaits).Int(p.b.No).Int(from[i].flow).Int(from[i].seq).Int(p.last.flow).Int(p.last.seq).Int(t.Now).Exec()
-			if err != nil {
-				return err
+		for _, p := range asked {
+			p.more = len(p.gone) > 0 && p.rows == limit && len(p.waits) < maxResumed
+			for _, seq := range p.gone {
+				if err := t.Prep(sqlForgetWait).Int(seq).Exec(); err != nil {
+					return err
+				}
 			}
 		}
 		limit = 4 * maxResumed
@@ -313,5 +304,5 @@ func (t *Tx) resume(b *Budget, w wait) (stays bool, err error) {
 		return false, err
 	}
 	t.W.Jobs.Released(t.Tx, w.subqueue, w.flow, t.Now, w.seq)
-	return false, t.Prep("DELETE FROM budget_waits WHERE seq = ?").Int(w.seq).Exec()
+	return false, t.Prep(sqlForgetWait).Int(w.seq).Exec()
 }

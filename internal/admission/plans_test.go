@@ -5,5 +5,5 @@ import "testing"
 func TestPlansOnSQLite(t *testing.T) { fixture.PlansOnSQLite(t, nil, sqlSpent) }
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlStates, sqlAllStates, sqlPlace, sqlInherited, sqlSpent)
+	fixture.PlansOnPostgres(t, sqlStates, sqlAllStates, sqlPlace, sqlInherited, sqlSpent, sqlWaits)
 }

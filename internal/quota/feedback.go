@@ -101,9 +101,13 @@ func (s *State) longRefusal(l Limits, r Reservation, o Outcome) OutcomeKind {
 
 // mayFit reports whether a call that was refused as too large may be no larger than what fits. No
 // header tells, and no more than half of what is configured was asked for. If so all calls may be
-// refused, such as for a day's quota.
+// refused, such as for a day's quota. While others go well they are not: one tenant's large calls
+// shall keep nobody away.
 func (s *State) mayFit(l Limits, r Reservation, o Outcome) bool {
 	configured := l.TokensPerMinute
+	if s.breaker.state == Closed && s.breaker.wentWell(s.clock) {
+		return false
+	}
 	return s.meters[Tokens].told(o.Headers.Limit[Tokens]) == 0 && (configured <= 0 || r.Amount[Tokens] <= configured/2)
 }
 

@@ -132,7 +132,7 @@
 // asks for an hour or more may be of a call larger than the deployment. Then nobody else waits. It
 // is not where requests are used up or alone are counted, nor where headers tell of a limit twice
 // as large as the call. Where no limit tells, nobody knows. Then three in a row open the breaker,
-// as calls do that are turned away and may be at fault themselves.
+// as calls do that are turned away and may be at fault themselves, but not while others go well.
 //
 // The refused call is given back. If the first call after a pause was refused too, it is not: then
 // refused calls seem to be counted, and pauses double.

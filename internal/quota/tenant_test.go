@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -25,6 +26,7 @@ func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits
 		ends   int64
 		res    quota.Reservation
 	}
+	l := quota.Limits{Accounting: quota.AccountOpenAI}
 	var s quota.State
 	var on passOn
 	var waiting, running []call
@@ -39,7 +41,10 @@ func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits
 			if o.Kind == quota.Denied {
 				o.Denial = quota.Unpaid
 			}
-			s.Feedback(now, quota.Limits{}, c.res, o, func() float64 { return 0.5 })
+			if o.Kind == quota.Oversize {
+				o.RetryAfter = 24 * time.Hour
+			}
+			s.Feedback(now, l, c.res, o, func() float64 { return 0.5 })
 			return true
 		})
 		for i, of := range tenants {
@@ -53,7 +58,7 @@ func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits
 			line[i] = quota.Candidate{ID: waiting[i].since*8 + int64(waiting[i].tenant), Tenant: int64(waiting[i].tenant) + 1,
 				Request: quota.Request{PromptTokens: 10, MaxOutputTokens: 10 + 100*int64(waiting[i].tenant)}}
 		}
-		decisions := s.Admit(now, quota.Limits{}, line, 64)
+		decisions := s.Admit(now, l, line, 64)
 		for i := len(line) - 1; i >= 0; i-- {
 			c := waiting[i]
 			waits[c.tenant] = max(waits[c.tenant], now-c.since)
@@ -150,5 +155,28 @@ func TestDenialsOfEverybodyBesideOneTenants(t *testing.T) {
 	after, _, _ := trickled(420, trickle{50, 20, always(quota.Denied)}, trickle{200, 20, until})
 	if opened := after - before; opened < 4 || opened > 8 {
 		t.Errorf("it opened %d times in five minutes", opened)
+	}
+}
+
+// One tenant's calls that are too large, 20 a second, keep nobody else away once others' go well,
+// though no limit tells that they are.
+func TestOneTenantsLargeCallsDoNotKeepOthersAway(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []int64{500, 15_000} {
+		well := trickle{400, takes, always(quota.Succeeded)}
+		large := trickle{50, 20, func(now int64) quota.OutcomeKind {
+			if now < 20_000 {
+				return quota.Succeeded
+			}
+			return quota.Oversize
+		}}
+		if opened, first, waits := trickled(60, large, well); opened > 0 {
+			t.Errorf("where good calls take %d ms, it opened %d times, first after %d ms, and the other tenant waited up to %d ms", takes, opened, first, waits[1])
+		}
+		large.outcome = always(quota.Oversize)
+		// Until a call of the other's has gone well nobody knows who is at fault.
+		if opened, _, waits := trickled(120, large, well); opened > 1 || waits[1] > 65_000+takes {
+			t.Errorf("where good calls take %d ms, it opened %d times at first, and the other tenant waited up to %d ms", takes, opened, waits[1])
+		}
 	}
 }
