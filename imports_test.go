@@ -118,7 +118,7 @@ var mayImport = map[string][]string{
 	"internal/queue":                   {".", "internal/audit", "internal/db", "internal/db/driver", "internal/db/schema"},
 	"internal/quota":                   {"."},
 	"internal/raced":                   {},
-	"internal/report":                  {".", "internal/db", "internal/db/driver", "internal/queue"},
+	"internal/report":                  {".", "internal/db", "internal/db/driver", "internal/db/schema", "internal/queue"},
 	"internal/responses":               {".", "internal/bus", "internal/db", "internal/db/driver", "internal/files", "internal/ids", "internal/jobs", "internal/jobs/events", "internal/limits", "internal/memory", "internal/model", "internal/panics", "internal/payload", "internal/queue", "internal/responses/bridge", "internal/seal"},
 	"internal/responses/bridge":        {"."},
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
