@@ -229,8 +229,8 @@ func (t *Tx) makeDay(day int64, tenants []int64) error {
 	return nil
 }
 
-// setMade stores the last place. If the transaction fails, what is remembered is too late, and sums
-// are stored that are made anew.
+// setMade stores the last place. If the transaction fails, what is remembered is too late, and
+// sums are stored that are made anew.
 func (t *Tx) setMade(made place) error {
 	t.w.made.last = made
 	return t.Prep(schema.SQLCount).Text(madeCounter).Int(int64(made)).Exec()

@@ -161,8 +161,8 @@ func TestDaysThatAnotherProcessHasMade(t *testing.T) {
 	mustDo(t, daysDiffer(one))
 }
 
-// Tenants whose sums one transaction does not make get them with the next, as do those that are new
-// by then.
+// Tenants whose sums one transaction does not make get them with the next, as do those that are
+// new by then.
 func TestDaysOfManyTenants(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *Store) {
 		a := attemptOf(t, s)

@@ -4,14 +4,14 @@
 // # Reports
 //
 // A transaction adds up the attempts that it records by tenant, hour, task, deployment, number
-// and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours. Each sum is
-// kept once more for all tenants together, as that of tenant 0. On PostgreSQL a sum may have a few
-// rows, its parts, of which reports add up all. What a worker adds to an attempt later moves it from
-// one sum to another.
+// and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours. Each sum
+// is kept once more for all tenants together, as that of tenant 0. On PostgreSQL a sum may have a
+// few rows, its parts, of which reports add up all. What a worker adds to an attempt later moves
+// it from one sum to another.
 //
-// When a day is over, its hours are added up to rows of usage_days: of each tenant for each task and
-// deployment, and for all. What is counted of such a day later is added to both. A report reads as
-// many rows as there are sums in its days, and in the hours that have no day yet.
+// When a day is over, its hours are added up to rows of usage_days: of each tenant for each task
+// and deployment, and for all. What is counted of such a day later is added to both. A report
+// reads as many rows as there are sums in its days, and in the hours that have no day yet.
 package report
 
 import (
@@ -74,8 +74,8 @@ const (
 	sqlOldDay  = "SELECT 1 FROM usage_days WHERE tenant = ? AND detail = 1 AND day < ? LIMIT 1"
 )
 
-// Forget removes the sums of hours and days that were over before that time. Hours of which the sum
-// of the day is still to be made stay.
+// Forget removes the sums of hours and days that were over before that time. Hours of which the
+// sum of the day is still to be made stay.
 func (s *Store) Forget(ctx context.Context, before time.Time) error {
 	tenants := []int64{}
 	hour := before.UnixMilli() / hourMillis
