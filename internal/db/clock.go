@@ -113,7 +113,7 @@ func (s *DB) MendClock(ctx context.Context) error {
 			return changed, err
 		})
 		if err == nil {
-			err = s.restAfter(ctx, began)
+			err = s.RestAfter(ctx, began)
 		}
 		return err
 	}
@@ -148,8 +148,8 @@ func (s *DB) MendClock(ctx context.Context) error {
 	return err
 }
 
-// restAfter leaves the writer to others after what began then.
-func (s *DB) restAfter(ctx context.Context, began time.Time) error {
+// RestAfter leaves the writer to others after what began then.
+func (s *DB) RestAfter(ctx context.Context, began time.Time) error {
 	select {
 	case <-time.After(max(leastRest, clockRests*time.Since(began))):
 		return nil

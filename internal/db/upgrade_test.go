@@ -174,6 +174,10 @@ UPDATE attempts SET cost = 7 * seq, assumed_tokens = 3 WHERE seq <= 16;`)
 					t.Errorf("%s come to %v, the attempts to %v", from, got, want)
 				}
 			}
+			made := sums("SELECT c.value, (SELECT max(day) + 1 FROM usage_days), 0, 0 FROM counters c WHERE c.name = 'usage/days'")
+			if made[0] != made[1]<<40-1 {
+				t.Errorf("days are made up to %d; the day after the last is %d", made[0], made[1])
+			}
 		})
 	}
 }

@@ -132,6 +132,7 @@ func TestHighlightedCode(t *testing.T) {
 	for html, want := range map[string]string{
 		"<pre>\n<b>if</b> <i>x</i>:\n<b>  y</b>\n\n<b>z</b>\n</pre>end":         "if x:\n  y\n\nz\n\nend",
 		"<p>a</p><pre>\n<i>  b</i><br>  c\n</pre> <pre><i>\n</i></pre><p>d</p>": "a\n\n  b\n  c\n\nd",
+		"<pre>if a: <br>  b <div>c  \n</div> <div>d</div></pre>":                "if a:\n  b\n\nc\n\nd",
 	} {
 		if got, err := read(t, HTML, "", html); err != nil || got.Body != want {
 			t.Errorf("%q: %q, %v", html, got.Body, err)

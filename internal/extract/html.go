@@ -130,13 +130,13 @@ func (p *page) tag(name atom.Atom, kind html.TokenType, attributes bool) {
 	case name == atom.Pre && begins:
 		p.pre++
 	case name == atom.Pre:
-		p.pre, p.blank = max(0, p.pre-1), nil
+		p.pre = max(0, p.pre-1)
 	}
 	if paragraphs[name] {
 		p.endHeading()
-		p.breaks = 2
+		p.breaks, p.blank = 2, nil
 	} else if lines[name] && (begins || name != atom.Br) {
-		p.breaks = max(p.breaks, 1)
+		p.breaks, p.blank = max(p.breaks, 1), nil // what ends a line does not begin the next one
 	}
 	if level := headingLevels[name]; level > 0 && begins {
 		p.heading, p.headingAt = level, -1

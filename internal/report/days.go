@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -134,8 +135,8 @@ func (t *Tx) storeDays(days map[dayKey]daySum) error {
 	return nil
 }
 
-// tenantsMadeAtOnce is how many tenants' sums of a day one transaction makes.
-const tenantsMadeAtOnce = 50
+// tenantsMadeAtOnce is how many tenants' sums of a day one transaction makes. Others wait for it.
+const tenantsMadeAtOnce = 10
 
 const (
 	sqlNextHour    = "SELECT hour FROM attempt_hours WHERE tenant = ? AND hour >= ? ORDER BY hour LIMIT 1"
@@ -165,7 +166,11 @@ func (s *Store) MakeDays(ctx context.Context) error {
 		return err
 	})
 	for more := made.wholeDay() < lastOver(s.Now().UnixMilli()); err == nil && more; {
+		began := time.Now()
 		more, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, (*Tx).makeDays)
+		if err == nil && more {
+			err = s.RestAfter(ctx, began)
+		}
 	}
 	return err
 }

@@ -178,3 +178,22 @@ func TestDayMadeByTheTransactionThatCounts(t *testing.T) {
 		mustDo(t, daysDiffer(s))
 	})
 }
+
+// Tenants whose sums one transaction does not make get them with the next, as do those that are
+// new by then.
+func TestDaysOfManyTenants(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *Store) {
+		a := attemptOf(t, s)
+		a.FinishedAt -= 3 * dayMillis
+		for i := range 2*tenantsMadeAtOnce + 1 {
+			var err error
+			a.Tenant, err = s.EnsureTenant(t.Context(), fmt.Sprint("tenant", i))
+			mustDo(t, err)
+			mustDo(t, count(t.Context(), s, a, nothing))
+		}
+		mustDo(t, s.MakeDays(t.Context()))
+		mustDo(t, daysDiffer(s))
+		mustDo(t, count(t.Context(), s, a, nothing))
+		mustDo(t, daysDiffer(s))
+	})
+}
