@@ -25,10 +25,9 @@ func manyTenants(t *testing.T, database string) {
 	err = sqlitex.ExecuteScript(c, fmt.Sprintf(`
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= %d)
 INSERT INTO tenants (no, name, created_at) SELECT 1000 + i, printf('many-%%05d', i), 1 FROM n;
-INSERT INTO usage_days (tenant, detail, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost)
-SELECT no, d.detail, %d, d.task, d.deployment, 1, 1, 0, 0, 0, 0, 0, 0
-FROM (SELECT 0 AS no UNION ALL SELECT no FROM tenants WHERE no > 1000), (SELECT 0 AS detail, '' AS task, '' AS deployment UNION ALL SELECT 1, 'chat', 'east') d`,
-		forebay.MaxUsageRows, time.Now().UnixMilli()/86_400_000), nil)
+INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries)
+SELECT no, %d, 'chat', 'east', 1, 'succeeded', '', '', 1, 0 FROM (SELECT 0 AS no UNION ALL SELECT no FROM tenants WHERE no > 1000)`,
+		forebay.MaxUsageRows, time.Now().UnixMilli()/3_600_000), nil)
 	if err := errors.Join(err, c.Close()); err != nil {
 		t.Fatal(err)
 	}
