@@ -20,7 +20,7 @@ import (
 func TestDaysAreMadeWhenTheyAreOver(t *testing.T) {
 	fixture.OnEveryEngine(t, func(t *rapid.T, e dbtest.Engine[*Store]) {
 		s := e.Open(t)
-		defer func() { s.DB.Close() }()
+		defer func() { s.Close() }()
 		must := func(err error) {
 			t.Helper()
 			if err != nil {
@@ -74,7 +74,7 @@ func TestDaysAreMadeWhenTheyAreOver(t *testing.T) {
 					}
 				}
 			case "reopen":
-				must(s.DB.Close())
+				must(s.Close())
 				s = e.Reopen(t)
 			}
 			must(daysDiffer(s))
