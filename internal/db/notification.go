@@ -9,10 +9,11 @@ import (
 // Notification is what the processes that share a database tell each other after a commit:
 // words. It only saves waiting. Whoever misses it finds out by looking, a little later.
 type Notification struct {
-	Words map[Word]int64
-	count [256]uint16       // by kind
-	Many  map[WordKind]bool // of these there were too many to be kept
-	Lost  bool              // some words were: anything may have happened
+	Words   map[Word]int64    // but for those of wordChanged
+	changed []int64           // the numbers of wordChanged, which has most words and tells no times
+	count   [256]uint16       // by kind
+	Many    map[WordKind]bool // of these there were too many to be kept
+	Lost    bool              // some words were: anything may have happened
 }
 
 // WordKind says what a word is about. It is a letter, which stands for the kind in the payload
@@ -68,10 +69,16 @@ const (
 	maxPayloadBytes = 7900 // a notification's payload has less than 8,000 bytes
 )
 
-func (n *Notification) empty() bool { return len(n.Words) == 0 && len(n.Many) == 0 && !n.Lost }
+func (n *Notification) empty() bool {
+	return len(n.Words) == 0 && len(n.changed) == 0 && len(n.Many) == 0 && !n.Lost
+}
 
 // add adds a word, with the time that it tells, or 0.
 func (n *Notification) add(kind WordKind, a, b, at int64) {
+	if kind == wordChanged {
+		n.addChanged(a)
+		return
+	}
 	w := Word{kind, a, b}
 	known, ok := n.Words[w]
 	switch {
@@ -92,6 +99,19 @@ func (n *Notification) add(kind WordKind, a, b, at int64) {
 	n.Words[w] = at
 }
 
+// addChanged adds words of wordChanged. One that is there twice does no harm.
+func (n *Notification) addChanged(numbers ...int64) {
+	if n.Many[wordChanged] || len(numbers) == 0 {
+		return
+	}
+	if len(n.changed)+len(numbers) > maxWordsOfKind {
+		n.addMany(wordChanged)
+		return
+	}
+	n.changed = append(n.changed, numbers...)
+	n.count[wordChanged] = uint16(len(n.changed))
+}
+
 // addMany notes that there are too many words of a kind.
 func (n *Notification) addMany(kind WordKind) {
 	if n.Many == nil {
@@ -99,6 +119,9 @@ func (n *Notification) addMany(kind WordKind) {
 	}
 	n.Many[kind] = true
 	maps.DeleteFunc(n.Words, func(w Word, _ int64) bool { return w.Kind == kind })
+	if kind == wordChanged {
+		n.changed = nil
+	}
 	n.count[kind] = 0
 }
 
@@ -106,6 +129,7 @@ func (n *Notification) addAll(other *Notification) {
 	for w, at := range other.Words {
 		n.add(w.Kind, w.A, w.B, at)
 	}
+	n.addChanged(other.changed...)
 	for kind := range other.Many {
 		n.addMany(kind)
 	}
@@ -118,6 +142,12 @@ func (n *Notification) Has(kind WordKind) bool { return n.count[kind] > 0 || n.M
 // Each calls f for the words of a kind.
 func (n *Notification) Each(kind WordKind, f func(a, b, at int64)) {
 	if n.count[kind] == 0 {
+		return
+	}
+	if kind == wordChanged {
+		for _, no := range n.changed {
+			f(no, 0, 0)
+		}
 		return
 	}
 	for w, at := range n.Words {
@@ -146,24 +176,23 @@ func (n *Notification) again() *Notification {
 // encode writes the words into as many payloads as needed. Words that give details of others come
 // first, so that a receiver already has them when the word they belong to arrives.
 func (n *Notification) encode() (payloads []string) {
-	var b strings.Builder
+	b := make([]byte, 0, min(maxPayloadBytes, 64+16*(len(n.Words)+len(n.changed))))
 	write := func(w Word, at int64) {
 		if w.Kind.reach() == ToWriters {
 			return
 		}
-		if b.Len() > maxPayloadBytes-64 {
-			payloads = append(payloads, b.String())
-			b.Reset()
+		if len(b) > maxPayloadBytes-64 {
+			payloads = append(payloads, string(b))
+			b = b[:0]
 		}
-		b.WriteByte(byte(w.Kind))
-		for _, v := range []int64{w.A, w.B, at} {
-			b.WriteString(strconv.FormatInt(v, 36))
-			b.WriteByte(':')
+		b = append(b, byte(w.Kind))
+		for _, v := range [...]int64{w.A, w.B, at} {
+			b = append(strconv.AppendInt(b, v, 36), ':')
 		}
-		b.WriteByte(' ')
+		b = append(b, ' ')
 	}
 	if n.Lost {
-		b.WriteString("* ")
+		b = append(b, "* "...)
 	}
 	for kind := range n.Many {
 		write(Word{Kind: '+', A: int64(kind)}, 0)
@@ -175,10 +204,13 @@ func (n *Notification) encode() (payloads []string) {
 			}
 		}
 	}
-	if b.Len() == 0 {
+	for _, no := range n.changed {
+		write(Word{Kind: wordChanged, A: no}, 0)
+	}
+	if len(b) == 0 {
 		return payloads
 	}
-	return append(payloads, b.String())
+	return append(payloads, string(b))
 }
 
 // decodeNotification reads a payload. What it does not understand it takes for words that were

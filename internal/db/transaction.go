@@ -363,10 +363,11 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 	if len(t.told) > 0 {
 		w.watches.told.Notify(Told{t.Now, t.told})
 	}
-	for _, no := range t.touched {
-		t.Notify(wordChanged, no, 0, 0)
+	if !w.Shared() {
+		return
 	}
-	if w.Shared() && !t.notice.empty() {
+	t.notice.addChanged(t.touched...)
+	if !t.notice.empty() {
 		w.publish(&t.notice)
 	}
 }
