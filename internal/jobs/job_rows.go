@@ -17,12 +17,8 @@ type JobRow = record.Job
 type JobQuery = record.Query
 
 // Job returns the job with that id if it is the tenant's, or forebay.ErrNotFound.
-func (s *Store) Job(ctx context.Context, tenant int64, id string) (job JobRow, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
-		job, err = record.One(c, tenant, id)
-		return err
-	})
-	return job, err
+func (s *Store) Job(ctx context.Context, tenant int64, id string) (JobRow, error) {
+	return s.reader.Job(ctx, tenant, id)
 }
 
 // Jobs returns the page that the query selects.

@@ -7,6 +7,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs/events"
+	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -20,10 +21,11 @@ type Store struct {
 	ended         []func(*db.Tx, Ended) error // called within the transaction that ends a job
 	redriven      []func(t *db.Tx, seq int64) error
 	tallies       db.Listener[events.Tally]
+	reader        *record.Reader
 	cancelled     db.Listener[int64] // tokens of locks that a cancel in another process voided
 }
 
-func (s *Store) Attach(*db.DB) {}
+func (s *Store) Attach(d *db.DB) { s.reader = record.NewReader(d) }
 
 func (s *Store) Join(w *db.Writer) {
 	admission := admission.Key.In(w)

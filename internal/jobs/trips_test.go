@@ -55,7 +55,12 @@ func BenchmarkFarAway(b *testing.B) {
 	fixture.FarAway(b, func(t testing.TB, s *stores) map[string]func(n int) []func() error {
 		ctx, serial := context.Background(), 0
 		kinds := map[string]func(n int) []func() error{}
-		for name, transition := range transitionsOf(ctx, s) {
+		operations := transitionsOf(ctx, s)
+		operations["read"] = func(d *LockedJob) error {
+			_, err := s.Jobs.Job(ctx, d.Tenant, d.ID)
+			return err
+		}
+		for name, operation := range operations {
 			kinds[name] = func(n int) (calls []func() error) {
 				serial++
 				tenant, q := tenantNamed(t, s, "globex"), queueOf(t, s, fmt.Sprint("q", serial))
@@ -72,7 +77,7 @@ func BenchmarkFarAway(b *testing.B) {
 						Lock: time.Hour, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 					mustDo(t, err)
 					for i := range got {
-						calls = append(calls, func() error { return transition(&got[i]) })
+						calls = append(calls, func() error { return operation(&got[i]) })
 					}
 				}
 				return calls

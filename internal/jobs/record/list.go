@@ -403,12 +403,12 @@ func (q *Query) describes(job *Job) bool {
 
 // Statements returns what lists read with, for tests of plans. With arrays, as PostgreSQL gets it.
 func Statements(arrays bool) []string {
-	of := " FROM (SELECT ?1 AS no) x"
+	of, together := " FROM (SELECT ?1 AS no) x", []string(nil)
 	if arrays {
-		of = driver.OfNumbersShared
+		of, together = driver.OfNumbersShared, []string{sqlJobs}
 	}
 	return slices.Concat([]string{SQLOfTenant, SQLOfCorrelation, SQLOfSession, SQLOfAll, SQLAlive, SQLUnhappy, SQLSetAside, SQLJob, SQLDeadLetters,
 		SQLQueues + of + SQLOfQueues, SQLListed + of + SQLOfListed, SQLNarrow + of + SQLOfNarrow, SQLUsage + of + SQLOfUsage, SQLSetAsideJobs + of + SQLOfSetAsideJobs, SQLSetAsideOne + of + SQLOfSetAsideOne,
 		SQLNextSessionQueue, SQLSessionIDs, SQLSessionExists, SQLSessionLive, SQLSessionFirst, SQLSessionSetAside, SQLSessionHold},
-		tenantOrder.Statements(), wholeOrder.Statements())
+		together, tenantOrder.Statements(), wholeOrder.Statements())
 }

@@ -1,0 +1,158 @@
+package gather
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// calls records what is asked, and answers when the test lets it.
+type calls struct {
+	mu    sync.Mutex
+	asked [][]int
+	by    []string
+	let   chan error // one for each call
+}
+
+func (c *calls) ask(_ context.Context, by string, questions []int) (answers []string, err error) {
+	c.mu.Lock()
+	c.asked, c.by = append(c.asked, slices.Clone(questions)), append(c.by, by)
+	c.mu.Unlock()
+	if err := <-c.let; err != nil {
+		return nil, err
+	}
+	for _, q := range questions {
+		answers = append(answers, fmt.Sprint(by, q))
+	}
+	return answers, nil
+}
+
+// What is asked while a party's calls are under way goes together in its next call.
+func TestQuestionsGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &calls{let: make(chan error)}
+		s := New(c.ask)
+		var all sync.WaitGroup
+		ask := func(by string, q int) {
+			all.Go(func() {
+				if got, err := s.Ask(t.Context(), by, q); err != nil || got != fmt.Sprint(by, q) {
+					t.Errorf("%s asked %d and got %q, %v", by, q, got, err)
+				}
+			})
+			synctest.Wait() // so that the order is known
+		}
+		for q := range 2 + mostAtOnce + 3 {
+			ask("a", q)
+		}
+		ask("b", 1) // waits for nobody of another party
+		if len(c.asked) != 3 || c.by[2] != "b" {
+			t.Fatalf("%v asked %v before anything was answered", c.by, c.asked)
+		}
+		for range 5 {
+			c.let <- nil
+			synctest.Wait()
+		}
+		all.Wait()
+		lengths := []int{}
+		for _, questions := range c.asked {
+			lengths = append(lengths, len(questions))
+		}
+		if want := []int{1, 1, 1, mostAtOnce, 3}; !slices.Equal(lengths, want) || !slices.IsSorted(slices.Concat(c.asked[3], c.asked[4])) {
+			t.Errorf("calls asked %v", c.asked)
+		}
+		if len(s.parties) != 0 {
+			t.Errorf("%d parties are remembered", len(s.parties))
+		}
+	})
+}
+
+// A caller that leaves takes nobody's answer away, whether its question still waits or not.
+func TestWhoLeavesIsNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &calls{let: make(chan error)}
+		s := New(c.ask)
+		ctx := make([]context.Context, 6)
+		leave := make([]context.CancelFunc, 6)
+		errs, answers := make([]error, 6), make([]string, 6)
+		var all sync.WaitGroup
+		for q := range ctx {
+			ctx[q], leave[q] = context.WithCancel(t.Context())
+			defer leave[q]()
+			all.Go(func() { answers[q], errs[q] = s.Ask(ctx[q], "a", q) })
+			synctest.Wait()
+		}
+		leave[0]() // its call goes on
+		leave[3]() // it waits
+		synctest.Wait()
+		if errs[3] == nil {
+			t.Error("who leaves while its question waits is not told so")
+		}
+		c.let <- nil // of 0: 2, 4 and 5 are asked together, by 2
+		synctest.Wait()
+		leave[2]()
+		leave[4]()
+		synctest.Wait()
+		c.let <- nil
+		c.let <- nil
+		all.Wait()
+		for _, q := range []int{0, 1, 2, 4, 5} {
+			if errs[q] != nil || answers[q] != fmt.Sprint("a", q) {
+				t.Errorf("%d got %q, %v", q, answers[q], errs[q])
+			}
+		}
+		if want := []int{2, 4, 5}; len(c.asked) != 3 || !slices.Equal(c.asked[2], want) {
+			t.Errorf("calls asked %v", c.asked)
+		}
+		if err := ctx[3].Err(); !errors.Is(errs[3], err) {
+			t.Errorf("who left got %v", errs[3])
+		}
+		if _, err := s.Ask(ctx[3], "a", 3); !errors.Is(err, context.Canceled) {
+			t.Errorf("who had left before it asked got %v", err)
+		}
+	})
+}
+
+// An error is that of all who asked together, and the next ones are asked all the same.
+func TestErrorsAndPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := errors.New("lost")
+		let := make(chan error)
+		s := New(func(_ context.Context, _ string, questions []int) ([]int, error) {
+			err := <-let
+			if err == nil {
+				panic("a bug")
+			}
+			return questions, err
+		})
+		errs := make([]error, 8)
+		var all sync.WaitGroup
+		for q := range errs {
+			all.Go(func() {
+				defer func() {
+					if recover() != nil {
+						errs[q] = errors.New("panicked")
+					}
+				}()
+				_, errs[q] = s.Ask(t.Context(), "a", q)
+			})
+			synctest.Wait()
+		}
+		let <- lost // 0; the others follow, led by 2
+		synctest.Wait()
+		let <- nil // either 1 or those
+		let <- lost
+		all.Wait()
+		n := map[string]int{}
+		for _, err := range errs {
+			n[err.Error()]++
+		}
+		// Those that go together get the same; one of them has panicked for all.
+		if n["panicked"] != 1 || n["lost"]+n[errNotAnswered.Error()] != 7 || len(s.parties) != 0 {
+			t.Errorf("%v, and %d parties are remembered", n, len(s.parties))
+		}
+	})
+}
