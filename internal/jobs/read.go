@@ -35,25 +35,25 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
 	// Also when ctx has ended already: a caller that may not wait gets the job as it stands.
+	begin := s.store.Moment()
 	row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 	if err != nil || row.Status.Terminal() {
 		return s.views.view(tenant, row), err
 	}
-	changes, stop := s.store.Watch(row.Seq)
+	changes, stop := s.store.WatchSince(begin, row.Seq)
 	defer stop()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
-		row, err := s.store.Job(context.WithoutCancel(ctx), row.Tenant, id)
-		if err != nil || row.Status.Terminal() {
-			return s.views.view(tenant, row), err
-		}
 		select {
 		case <-changes:
 		case <-timer.C:
 			return s.views.whole(context.WithoutCancel(ctx), tenant, row)
 		case <-ctx.Done():
 			return s.views.view(tenant, row), nil
+		}
+		if row, err = s.store.Job(context.WithoutCancel(ctx), row.Tenant, id); err != nil || row.Status.Terminal() {
+			return s.views.view(tenant, row), err
 		}
 	}
 }
