@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -174,4 +175,35 @@ func TestSharesOfWhatIsScarceByAgeAndPriority(t *testing.T) {
 			t.Errorf("%v: %.1f %% of the quota was used", age, 100*used)
 		}
 	}
+}
+
+// A function's calls have no tokens. Those of one that takes few at once are shared by weight all
+// the same.
+func TestSharesOfAFunctionThatTakesFewAtOnce(t *testing.T) {
+	t.Parallel()
+	floods := []flood{{weight: 1, class: 1, jobs: 90, age: time.Hour}, {weight: 2, class: 1, jobs: 90}}
+	got := make([]float64, len(floods))
+	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
+		tenants, share := fillBacklogs(t, s, queueID, floods)
+		plan := func(string, []byte, int64, *forebay.CallEstimate) []admission.Option {
+			return []admission.Option{{Deployment: "http:slow", Concurrency: 2, Request: quota.Request{MaxOutputTokens: -1}}}
+		}
+		for range 30 {
+			deliveries, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 8, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: plan})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range deliveries {
+				got[slices.Index(tenants, d.Tenant)]++
+				d.Admission.Outcome = &quota.Outcome{Kind: quota.Succeeded}
+				if err := s.Jobs.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	if sumOf(got) < 50 {
+		t.Fatalf("%v calls", got)
+	}
+	checkShares(t, "calls", floods, got)
 }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -125,8 +126,10 @@ func (s *State) Portion(l Limits, r Request) float64 {
 func (s *State) PortionOf(r *Reservation) float64 { return s.portion(r.Amount, r.Request) }
 
 func (c *capacity) portion(cost Amount, r Request) float64 {
-	const unlimited = 100_000 // tokens a minute, where no limit is known
-	portion, most := float64(size(cost, r))/unlimited, -1.0
+	// Where no limit is known a deployment has so many tokens a minute. A call without tokens, as
+	// of a function, counts as some: what counts nothing would be shared with nobody.
+	const unlimited, noTokens = 100_000, 1_000
+	portion, most := float64(cmp.Or(size(cost, r), noTokens))/unlimited, -1.0
 	for d := range c.meters {
 		if limit := float64(c.meters[d].limit); limit > 0 && float64(c.window.sum[d])/limit > most {
 			portion, most = float64(cost[d])/limit, float64(c.window.sum[d])/limit
