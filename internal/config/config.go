@@ -176,7 +176,7 @@ func parseYAML(data []byte) (map[string]any, error) {
 	if err := d.Decode(&document); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, yamlError(err)
+		return nil, yamlError(data, err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("holds more than one YAML document")
@@ -186,14 +186,22 @@ func parseYAML(data []byte) (map[string]any, error) {
 	}
 	var tree map[string]any
 	if err := document.Decode(&tree); err != nil {
-		return nil, yamlError(err)
+		return nil, yamlError(data, err)
 	}
 	return tree, nil
 }
 
+// indentedByTab matches a line whose indentation has a tab, which the parser only calls a wrong
+// character.
+var indentedByTab = regexp.MustCompile(`(?m)^ *\t`)
+
 // yamlError returns the parser's message in one line, without the package name.
-func yamlError(err error) error {
-	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
+func yamlError(data []byte, err error) error {
+	text := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
+	if strings.HasSuffix(text, "cannot start any token") && indentedByTab.Match(data) {
+		text += "; a line begins with a tab, and YAML is indented by spaces"
+	}
+	return errors.New(text)
 }
 
 // kubernetes matches the variables that Kubernetes sets in every container for a service whose

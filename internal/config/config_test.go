@@ -184,6 +184,7 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{name: "not a mapping", yaml: "- a", want: "is not a mapping"},
 		{name: "two documents", yaml: "listen: 127.0.0.1:1\n---\nlisten: 127.0.0.1:2", want: "more than one YAML document"},
 		{name: "broken", yaml: "a: [", want: "forebay.yaml: line "},
+		{name: "indented by a tab", yaml: "queues:\n\tdefault: {}", want: "line 2: found character that cannot start any token; a line begins with a tab, and YAML is indented by spaces"},
 		{name: "unknown variable", environ: []string{"FOREBAY_LIMITS__MAX_INPUTS=3"}, want: `FOREBAY_LIMITS__MAX_INPUTS: unknown key "max_inputs"`},
 		{name: "wrong variable", environ: []string{"FOREBAY_LIMITS__MEMORY_BYTES=much"}, want: "FOREBAY_LIMITS__MEMORY_BYTES: must be a whole number, not text"},
 		{name: "broken variable", environ: []string{"FOREBAY_LIMITS=["}, want: "FOREBAY_LIMITS: is not valid YAML"},

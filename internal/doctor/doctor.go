@@ -4,6 +4,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -74,6 +75,7 @@ func (d *Doctor) Examine(ctx context.Context, load func() (config.Loaded, error)
 	for _, check := range server.CheckAzureServiceBus(ctx, o) {
 		d.found(check.Name, check.OK, command.ExitUnavailable, "%s", check.Detail)
 	}
+	d.certificate(o.TLS)
 	d.port(ctx, o, running)
 	d.grpc(o, running)
 }
@@ -240,6 +242,20 @@ func (d *Doctor) apiKey(ctx context.Context, address string) {
 	case "":
 		d.found("API key", true, 0, "works at %s", api.BaseURL())
 	}
+}
+
+// certificate reads what HTTPS is served with, as a start does.
+func (d *Doctor) certificate(files server.TLS) {
+	if files.CertFile == "" {
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
+	if err != nil {
+		d.found("certificate", false, command.ExitConfiguration, "it and its key cannot be used: %s", innermost(err))
+		return
+	}
+	ends := pair.Leaf.NotAfter
+	d.found("certificate", d.Now().Before(ends), command.ExitConfiguration, "ends at %s", ends.In(d.Zone).Format(time.RFC3339))
 }
 
 // port tries to listen on the server's address. A running server on this database should have that

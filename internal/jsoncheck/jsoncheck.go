@@ -4,6 +4,9 @@ package jsoncheck
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -22,9 +25,29 @@ func Check(field string, b []byte) error {
 		return &forebay.Error{Code: forebay.CodeInvalidJSON, Field: field, Message: "is nested deeper than 64 levels"}
 	}
 	if !gjson.ValidBytes(b) {
-		return &forebay.Error{Code: forebay.CodeInvalidJSON, Field: field, Message: "is not valid JSON"}
+		return &forebay.Error{Code: forebay.CodeInvalidJSON, Field: field, Message: "is not valid JSON" + broken(b)}
 	}
 	return nil
+}
+
+// mostSearched bounds the search for what is wrong: whoever sends much of it costs no more time.
+const mostSearched = 64 << 10
+
+// broken says where a value ceases to be JSON, to be put behind what is said of it.
+func broken(b []byte) string {
+	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
+		return ": it begins with a byte order mark"
+	}
+	var syntax *json.SyntaxError
+	if len(b) > mostSearched || !errors.As(json.Unmarshal(b, new(json.RawMessage)), &syntax) {
+		return ""
+	}
+	if strings.HasPrefix(syntax.Error(), "unexpected end") {
+		return ": it ends too early"
+	}
+	before := b[:max(syntax.Offset-1, 0)]
+	line := bytes.LastIndexByte(before, '\n')
+	return fmt.Sprintf(" from line %d, character %d on", bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[line+1:])+1)
 }
 
 // Valid is json.Valid in a third of the time.

@@ -35,6 +35,22 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// An error says where to look.
+func TestCheckSaysWhere(t *testing.T) {
+	for bad, want := range map[string]string{
+		`{"a":1,}`:                              "input: is not valid JSON from line 1, character 8 on",
+		"{\n  \"ä\": 'x'\n}":                    "input: is not valid JSON from line 2, character 8 on",
+		`{"a":1} more`:                          "input: is not valid JSON from line 1, character 9 on",
+		`{"a":[1`:                               "input: is not valid JSON: it ends too early",
+		"\xef\xbb\xbf{}":                        "input: is not valid JSON: it begins with a byte order mark",
+		"{" + strings.Repeat(" ", mostSearched): "input: is not valid JSON",
+	} {
+		if err := Check("input", []byte(bad)); err == nil || err.Error() != want {
+			t.Errorf("%.60q: %v, want %s", bad, err, want)
+		}
+	}
+}
+
 // What Check accepts can be embedded in an answer and read again, and is no deeper than allowed.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,"\\\"[",null]}`, `"\u0000"`, "\u00a01", nested("[", "]", 65), "\"\xff\"", "1 2", ""} {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
@@ -289,8 +290,8 @@ func Clean(s string) string {
 		switch {
 		case r == '\n' || r == '\t':
 			return r
-		case r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError,
-			r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0xfeff:
+		case r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError, unicode.Is(unicode.Bidi_Control, r),
+			r >= 0x200b && r <= 0x200d, r == 0xfeff:
 			return '\ufffd'
 		}
 		return r

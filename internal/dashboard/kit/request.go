@@ -201,7 +201,7 @@ func (r *Request) With(pairs ...string) string {
 			query.Set(pairs[i], pairs[i+1])
 		}
 	}
-	address := r.URL.Path
+	address := r.URL.EscapedPath()
 	if encoded := query.Encode(); encoded != "" {
 		address += "?" + encoded
 	}

@@ -141,7 +141,7 @@ func UnknownTask(name string) error {
 	if !forebay.ValidName(name) {
 		return forebay.Invalid("task", "is required: the name of a task")
 	}
-	return &forebay.Error{Code: forebay.CodeUnknownTask, Field: "task", Message: "there is no task " + name}
+	return &forebay.Error{Code: forebay.CodeUnknownTask, Field: "task", Message: "there is no task " + name + "; GET /v1/tasks lists those that there are"}
 }
 
 // Time returns a time as the database keeps it: UTC, in milliseconds. nil stays nil.
