@@ -194,7 +194,9 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	}
 	worked := time.Since(began)
 	if err == nil {
-		err = t.Commit()
+		if err = t.Commit(); err != nil {
+			w.doubts(t)
+		}
 	}
 	if err != nil {
 		err = errors.Join(err, t.Rollback())
@@ -366,8 +368,22 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 	for _, no := range t.touched {
 		t.Notify(wordChanged, no, 0, 0)
 	}
+	if !w.doubtful.empty() {
+		w.watches.received(&w.doubtful)
+		t.notice.addAll(&w.doubtful)
+		w.doubtful = Notification{}
+	}
 	if w.Shared() && !t.notice.empty() {
 		w.publish(&t.notice)
+	}
+}
+
+// doubts remembers what a transaction changed whose commit was not answered well. It may last all
+// the same, and its watchers have not been told. The next commit tells them: it has waited until
+// this transaction was over.
+func (w *Writer) doubts(t *Tx) {
+	for _, no := range t.touched {
+		w.doubtful.add(wordChanged, no, 0, 0)
 	}
 }
 
