@@ -38,6 +38,9 @@ var postgresSettings = map[string]string{
 	"default_transaction_isolation":       "read committed", // a snapshot must not be older than the lock
 	"idle_in_transaction_session_timeout": "5s",
 	"tcp_user_timeout":                    "10s", // for one that stops while it is being answered
+	"tcp_keepalives_idle":                 "15",  // for one that is gone without a word
+	"tcp_keepalives_interval":             "5",
+	"tcp_keepalives_count":                "4",
 	"statement_timeout":                   "20s",
 	"client_encoding":                     "UTF8",
 	"TimeZone":                            "UTC",
