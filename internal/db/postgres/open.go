@@ -120,8 +120,9 @@ func (c *Conn) PrepareDatabase(ctx context.Context, existing bool) error {
 
 // checkServer refuses a server under whose settings an acknowledged write could be lost.
 func (c *Conn) checkServer() error {
+	// What was set of a connection does not count.
 	setting := func(name string) (value string, err error) {
-		_, err = (driver.Conn{Driver: c}).Prep("SELECT current_setting(?)").Text(name).One(func(r driver.Row) { value = r.Text(0) })
+		_, err = (driver.Conn{Driver: c}).Prep("SELECT reset_val FROM pg_settings WHERE name = ?").Text(name).One(func(r driver.Row) { value = r.Text(0) })
 		return value, err
 	}
 	for name, why := range map[string]string{
