@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"golang.org/x/sync/errgroup"
@@ -62,5 +65,42 @@ func TestLostCommitHasNoResults(t *testing.T) {
 	r.finish(driver.ErrDisconnected)
 	if <-r.Done; r.result != nil || !errors.Is(r.err, driver.ErrDisconnected) {
 		t.Errorf("results %v with the error %v", r.result, r.err)
+	}
+}
+
+// losesAnswer is a connection on which a commit is done and its answer is lost.
+type losesAnswer struct{ driver.Driver }
+
+func (l losesAnswer) Commit() error { return errors.Join(l.Driver.Commit(), driver.ErrDisconnected) }
+
+// A commit whose answer is lost may have been done. So its watchers are told, in all processes.
+func TestLostCommitIsTold(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{URL: pgtest.Database(t)})
+	const row = 4711
+	changes, stop := s.Watch(row)
+	defer stop()
+	told := make(chan struct{}, 1)
+	_, err := Transact(t.Context(), s.Writer, Op{Stage: StageChange}, func(tx *Tx) (struct{}, error) {
+		publish := tx.w.publish
+		tx.w.publish = func(n *Notification) {
+			if slices.Contains(n.changed, row) {
+				told <- struct{}{}
+			}
+			publish(n)
+		}
+		tx.Changed(row)
+		tx.Driver = losesAnswer{tx.Driver}
+		return struct{}{}, nil
+	})
+	if forebay.CodeOf(err) != forebay.CodeUnavailable {
+		t.Fatalf("the commit ended with %v", err)
+	}
+	for who, heard := range map[string]<-chan struct{}{"here": changes, "elsewhere": told} {
+		select {
+		case <-heard:
+		case <-time.After(time.Minute):
+			t.Errorf("nobody was told %s", who)
+		}
 	}
 }

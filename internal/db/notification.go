@@ -139,15 +139,9 @@ func (n *Notification) addAll(other *Notification) {
 // Has reports whether something of the kind was told.
 func (n *Notification) Has(kind WordKind) bool { return n.count[kind] > 0 || n.Many[kind] }
 
-// Each calls f for the words of a kind.
+// Each calls f for the words of a kind, which is not wordChanged.
 func (n *Notification) Each(kind WordKind, f func(a, b, at int64)) {
 	if n.count[kind] == 0 {
-		return
-	}
-	if kind == wordChanged {
-		for _, no := range n.changed {
-			f(no, 0, 0)
-		}
 		return
 	}
 	for w, at := range n.Words {

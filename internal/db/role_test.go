@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/jackc/pgx/v5"
 )
@@ -125,5 +126,31 @@ func TestTooFewConnections(t *testing.T) {
 	}
 	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "no connection left") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Commits of a role that is given synchronous_commit = off wait for the disk all the same. No
+// process starts as that role.
+func TestRoleWhoseCommitsDoNotWait(t *testing.T) {
+	t.Parallel()
+	address, admin := roleOn(t)
+	admin("CREATE SCHEMA forebay AUTHORIZATION %[1]s")
+	s := serve(t, Options{URL: address.String()})
+	storeOne(t, s)
+	admin("ALTER ROLE %[1]s SET synchronous_commit = off")
+	admin("DO $$BEGIN PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '%[1]s'; END$$")
+	setting, err := Transact(t.Context(), s.Writer, Op{Stage: StageChange}, func(tx *Tx) (setting string, err error) {
+		_, err = tx.Prep("SELECT current_setting('synchronous_commit')").One(func(r driver.Row) { setting = r.Text(0) })
+		return setting, err
+	})
+	if setting != "on" || err != nil {
+		t.Errorf("synchronous_commit is %s (%v)", setting, err)
+	}
+	other, err := Open(t.Context(), Options{URL: address.String(), Serve: true})
+	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "synchronous_commit = off") {
+		t.Errorf("a start: %v", err)
+	}
+	if err == nil {
+		other.Close()
 	}
 }

@@ -194,7 +194,9 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	}
 	worked := time.Since(began)
 	if err == nil {
-		err = t.Commit()
+		if err = t.Commit(); err != nil {
+			w.doubts(t)
+		}
 	}
 	if err != nil {
 		err = errors.Join(err, t.Rollback())
@@ -363,6 +365,11 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 	if len(t.told) > 0 {
 		w.watches.told.Notify(Told{t.Now, t.told})
 	}
+	if !w.doubtful.empty() {
+		w.watches.received(&w.doubtful)
+		t.notice.addAll(&w.doubtful)
+		w.doubtful = Notification{}
+	}
 	if !w.Shared() {
 		return
 	}
@@ -371,6 +378,11 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 		w.publish(&t.notice)
 	}
 }
+
+// doubts remembers what a transaction changed whose commit was not answered well. It may last all
+// the same, and its watchers have not been told. The next commit tells them: it has waited until
+// this transaction was over.
+func (w *Writer) doubts(t *Tx) { w.doubtful.addChanged(t.touched...) }
 
 // invalidate drops what a failed transaction may have made of the participants' memory. All is
 // read again after a pause, so a failing disk is not tried in a tight loop. Once it works again,

@@ -128,13 +128,18 @@ func (w *Watches) wake(seq int64) {
 	}
 }
 
+// received tells the watchers whom the words concern.
+func (w *Watches) received(n *Notification) {
+	if n.Lost || n.Many[wordChanged] {
+		w.notifyAll()
+	} else {
+		w.notify(n.changed)
+	}
+}
+
 // Notified passes a notification of another process on to the watchers and domains it concerns.
 func (s *DB) Notified(n *Notification) {
-	if n.Lost || n.Many[wordChanged] {
-		s.watches.notifyAll()
-	} else {
-		n.Each(wordChanged, func(seq, _, _ int64) { s.watches.notify([]int64{seq}) })
-	}
+	s.watches.received(n)
 	for _, d := range s.domains {
 		if h, ok := d.(hearer); ok {
 			h.Received(n)

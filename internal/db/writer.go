@@ -40,6 +40,7 @@ type Writer struct {
 	health      *partHealth     // told how transactions end
 	watches     *Watches        // of what its transactions change
 	postponed   []Operation     // of the latest batch, for the next transaction
+	doubtful    Notification    // of commits that nobody knows to have been done
 	backlog     backlog
 	Parties     *partyTracker
 	sizer       batchSizer

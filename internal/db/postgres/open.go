@@ -38,6 +38,9 @@ var postgresSettings = map[string]string{
 	"default_transaction_isolation":       "read committed", // a snapshot must not be older than the lock
 	"idle_in_transaction_session_timeout": "5s",
 	"tcp_user_timeout":                    "10s", // for one that stops while it is being answered
+	"tcp_keepalives_idle":                 "15",  // for one that is gone without a word
+	"tcp_keepalives_interval":             "5",
+	"tcp_keepalives_count":                "4",
 	"statement_timeout":                   "20s",
 	"client_encoding":                     "UTF8",
 	"TimeZone":                            "UTC",
@@ -117,8 +120,9 @@ func (c *Conn) PrepareDatabase(ctx context.Context, existing bool) error {
 
 // checkServer refuses a server under whose settings an acknowledged write could be lost.
 func (c *Conn) checkServer() error {
+	// What was set of a connection does not count.
 	setting := func(name string) (value string, err error) {
-		_, err = (driver.Conn{Driver: c}).Prep("SELECT current_setting(?)").Text(name).One(func(r driver.Row) { value = r.Text(0) })
+		_, err = (driver.Conn{Driver: c}).Prep("SELECT reset_val FROM pg_settings WHERE name = ?").Text(name).One(func(r driver.Row) { value = r.Text(0) })
 		return value, err
 	}
 	for name, why := range map[string]string{

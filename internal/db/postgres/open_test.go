@@ -170,3 +170,18 @@ func TestDatabaseThatIsReadOnly(t *testing.T) {
 	_, err := c.Begin(driver.BeginOptions{})
 	refused(err)
 }
+
+// A server whose client is gone without a word finds out, and ends the connection. Its own
+// settings may have it look after hours.
+func TestServerLooksForClientsThatAreGone(t *testing.T) {
+	t.Parallel()
+	c, err := ConnectURL(t.Context(), pgtest.Database(t))
+	mustDo(t, err)
+	defer c.Close()
+	for _, name := range []string{"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"} {
+		n, err := c.millis("SELECT setting FROM pg_settings WHERE name = '" + name + "'")
+		if mustDo(t, err); n < 1 || n > 15 {
+			t.Errorf("%s is %d", name, n)
+		}
+	}
+}

@@ -55,10 +55,12 @@ func Dial(ctx context.Context, target *Target) (*pgconn.PgConn, error) {
 }
 
 // sqlNewSettings sets what not every version has. A cache of rows that are looked up once each is
-// waste. Connections wait for work, and migrations and backups are long transactions.
+// waste. Connections wait for work, and migrations and backups are long transactions. A start
+// refuses synchronous_commit = off. A role may be given it later.
 const sqlNewSettings = `SELECT set_config(name, value, false) FROM (VALUES
 ('enable_memoize', 'off'), ('idle_session_timeout', '0'), ('transaction_timeout', '0')) x(name, value)
-WHERE current_setting(name, true) IS NOT NULL`
+WHERE current_setting(name, true) IS NOT NULL;
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'`
 
 // applySettings sets what the connection was asked to begin with.
 func applySettings(wanted map[string]string) string {
