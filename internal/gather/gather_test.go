@@ -18,11 +18,16 @@ type calls struct {
 	let   chan error // one for each call
 }
 
-func (c *calls) ask(_ context.Context, by string, questions []int) (answers []string, err error) {
+func (c *calls) ask(ctx context.Context, by string, questions []int) (answers []string, err error) {
 	c.mu.Lock()
 	c.asked, c.by = append(c.asked, slices.Clone(questions)), append(c.by, by)
 	c.mu.Unlock()
-	if err := <-c.let; err != nil {
+	select {
+	case err = <-c.let:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, q := range questions {
@@ -70,7 +75,7 @@ func TestQuestionsGoTogether(t *testing.T) {
 	})
 }
 
-// A caller that leaves takes nobody's answer away, whether its question still waits or not.
+// A caller that leaves takes nobody's answer away, and waits for nobody's, unless it asks for others.
 func TestWhoLeavesIsNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &calls{let: make(chan error)}
@@ -85,30 +90,28 @@ func TestWhoLeavesIsNotMissed(t *testing.T) {
 			all.Go(func() { answers[q], errs[q] = s.Ask(ctx[q], "a", q) })
 			synctest.Wait()
 		}
-		leave[0]() // its call goes on
 		leave[3]() // it waits
 		synctest.Wait()
-		if errs[3] == nil {
-			t.Error("who leaves while its question waits is not told so")
-		}
-		c.let <- nil // of 0: 2, 4 and 5 are asked together, by 2
+		leave[0]() // it asks only for itself: 2, 4 and 5 are asked together now, by 2
 		synctest.Wait()
 		leave[2]()
 		leave[4]()
 		synctest.Wait()
+		for _, q := range []int{0, 3, 4} {
+			if !errors.Is(errs[q], context.Canceled) {
+				t.Errorf("%d has left and got %q, %v", q, answers[q], errs[q])
+			}
+		}
 		c.let <- nil
 		c.let <- nil
 		all.Wait()
-		for _, q := range []int{0, 1, 2, 4, 5} {
+		for _, q := range []int{1, 2, 5} {
 			if errs[q] != nil || answers[q] != fmt.Sprint("a", q) {
 				t.Errorf("%d got %q, %v", q, answers[q], errs[q])
 			}
 		}
 		if want := []int{2, 4, 5}; len(c.asked) != 3 || !slices.Equal(c.asked[2], want) {
 			t.Errorf("calls asked %v", c.asked)
-		}
-		if err := ctx[3].Err(); !errors.Is(errs[3], err) {
-			t.Errorf("who left got %v", errs[3])
 		}
 		if _, err := s.Ask(ctx[3], "a", 3); !errors.Is(err, context.Canceled) {
 			t.Errorf("who had left before it asked got %v", err)
