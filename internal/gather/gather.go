@@ -11,7 +11,7 @@ import (
 
 // Bounds for the questions of one party.
 const (
-	callsAtOnce = 2  // so that one slow call does not hold up the others
+	callsAtOnce = 3  // as many reads of a tenant as are under way at once in any case
 	mostAtOnce  = 64 // questions of a call
 )
 
