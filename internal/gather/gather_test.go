@@ -75,7 +75,8 @@ func TestQuestionsGoTogether(t *testing.T) {
 	})
 }
 
-// A caller that leaves takes nobody's answer away, and waits for nobody's, unless it asks for others.
+// A caller that leaves takes nobody's answer away. It waits for nobody's, unless it asks for
+// others.
 func TestWhoLeavesIsNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &calls{let: make(chan error)}
