@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,11 @@ func TestIdleGoroutines(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		go l.trim(ctx, period)
 		var got [5]*jobs.Delivery
-		var ended [5]time.Duration // after the begin
+		var ended [5]atomic.Int64 // after the begin
 		begin := time.Now()
 		over := func() (n int) {
-			for _, at := range ended {
-				if at > 0 {
+			for i := range ended {
+				if ended[i].Load() > 0 {
 					n++
 				}
 			}
@@ -33,7 +34,7 @@ func TestIdleGoroutines(t *testing.T) {
 				for d := l.wait(w); d != nil; d = l.wait(w) {
 					got[n] = d
 				}
-				ended[n] = time.Since(begin)
+				ended[n].Store(int64(time.Since(begin)))
 			}()
 			synctest.Wait()
 		}
@@ -58,8 +59,8 @@ func TestIdleGoroutines(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		if over() != 2 || ended[0] != 2*period {
-			t.Errorf("those that were not used ended after %v", ended)
+		if over() != 2 || ended[0].Load() != int64(2*period) {
+			t.Errorf("%d have ended, the first after %v", over(), time.Duration(ended[0].Load()))
 		}
 		time.Sleep(10 * period)
 		synctest.Wait()

@@ -11,7 +11,7 @@ import (
 
 // Bounds for the questions of one party.
 const (
-	callsAtOnce = 2  // so that one slow call does not hold up the others
+	callsAtOnce = 3  // as many reads of a tenant as are under way at once in any case
 	mostAtOnce  = 64 // questions of a call
 )
 
@@ -45,8 +45,8 @@ func New[P comparable, Q, A any](ask func(ctx context.Context, party P, question
 	return &Questions[P, Q, A]{ask: ask, parties: map[P]*party[Q, A]{}}
 }
 
-// Ask returns the answer to a question. It is found out after Ask was called. The call that finds
-// it may be that of another caller of the party, so it does not end with ctx. Ask itself does.
+// Ask returns the answer to a question. It is found out after Ask was called, and not once ctx has
+// ended. Only a call that asks for other callers of the party as well goes on to its end.
 func (s *Questions[P, Q, A]) Ask(ctx context.Context, by P, q Q) (answer A, err error) {
 	if err := ctx.Err(); err != nil {
 		return answer, err
@@ -72,29 +72,24 @@ func (s *Questions[P, Q, A]) Ask(ctx context.Context, by P, q Q) (answer A, err 
 		return x.answer, x.err
 	case <-x.lead:
 	case <-ctx.Done():
-		if s.leave(p, x) {
+		s.leave(p, x)
+		select {
+		case <-x.lead: // others may count on it
+		default:
 			return answer, ctx.Err()
-		}
-		select { // it belongs to a call already
-		case <-x.answered:
-			return x.answer, x.err
-		case <-x.lead:
 		}
 	}
 	s.call(ctx, by, p, x.together)
 	return x.answer, x.err
 }
 
-// leave takes a question back. It reports whether that still waited.
-func (s *Questions[P, Q, A]) leave(p *party[Q, A], x *question[Q, A]) bool {
+// leave takes a question back if no call has it yet.
+func (s *Questions[P, Q, A]) leave(p *party[Q, A], x *question[Q, A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(p.waiting, x)
-	if i < 0 {
-		return false
+	if i := slices.Index(p.waiting, x); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
 	}
-	p.waiting = slices.Delete(p.waiting, i, i+1)
-	return true
 }
 
 // errNotAnswered is what the others get where asking panics.
@@ -120,7 +115,10 @@ func (s *Questions[P, Q, A]) call(ctx context.Context, by P, p *party[Q, A], tog
 	for i, x := range together {
 		asked[i] = x.q
 	}
-	answers, err = s.ask(context.WithoutCancel(ctx), by, asked)
+	if len(asked) > 1 {
+		ctx = context.WithoutCancel(ctx)
+	}
+	answers, err = s.ask(ctx, by, asked)
 }
 
 // ended has the first of those that wait go on, with as many as one call takes.

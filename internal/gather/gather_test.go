@@ -18,11 +18,16 @@ type calls struct {
 	let   chan error // one for each call
 }
 
-func (c *calls) ask(_ context.Context, by string, questions []int) (answers []string, err error) {
+func (c *calls) ask(ctx context.Context, by string, questions []int) (answers []string, err error) {
 	c.mu.Lock()
 	c.asked, c.by = append(c.asked, slices.Clone(questions)), append(c.by, by)
 	c.mu.Unlock()
-	if err := <-c.let; err != nil {
+	select {
+	case err = <-c.let:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return nil, err
 	}
 	for _, q := range questions {
@@ -45,14 +50,14 @@ func TestQuestionsGoTogether(t *testing.T) {
 			})
 			synctest.Wait() // so that the order is known
 		}
-		for q := range 2 + mostAtOnce + 3 {
+		for q := range callsAtOnce + mostAtOnce + 3 {
 			ask("a", q)
 		}
 		ask("b", 1) // waits for nobody of another party
-		if len(c.asked) != 3 || c.by[2] != "b" {
+		if len(c.asked) != callsAtOnce+1 || c.by[callsAtOnce] != "b" {
 			t.Fatalf("%v asked %v before anything was answered", c.by, c.asked)
 		}
-		for range 5 {
+		for range callsAtOnce + 3 {
 			c.let <- nil
 			synctest.Wait()
 		}
@@ -61,7 +66,7 @@ func TestQuestionsGoTogether(t *testing.T) {
 		for _, questions := range c.asked {
 			lengths = append(lengths, len(questions))
 		}
-		if want := []int{1, 1, 1, mostAtOnce, 3}; !slices.Equal(lengths, want) || !slices.IsSorted(slices.Concat(c.asked[3], c.asked[4])) {
+		if want := append(slices.Repeat([]int{1}, callsAtOnce+1), mostAtOnce, 3); !slices.Equal(lengths, want) || !slices.IsSorted(slices.Concat(c.asked[callsAtOnce+1:]...)) {
 			t.Errorf("calls asked %v", c.asked)
 		}
 		if len(s.parties) != 0 {
@@ -70,14 +75,15 @@ func TestQuestionsGoTogether(t *testing.T) {
 	})
 }
 
-// A caller that leaves takes nobody's answer away, whether its question still waits or not.
+// A caller that leaves takes nobody's answer away. It waits for nobody's, unless it asks for
+// others.
 func TestWhoLeavesIsNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &calls{let: make(chan error)}
 		s := New(c.ask)
-		ctx := make([]context.Context, 6)
-		leave := make([]context.CancelFunc, 6)
-		errs, answers := make([]error, 6), make([]string, 6)
+		ctx := make([]context.Context, 7)
+		leave := make([]context.CancelFunc, 7)
+		errs, answers := make([]error, 7), make([]string, 7)
 		var all sync.WaitGroup
 		for q := range ctx {
 			ctx[q], leave[q] = context.WithCancel(t.Context())
@@ -85,32 +91,31 @@ func TestWhoLeavesIsNotMissed(t *testing.T) {
 			all.Go(func() { answers[q], errs[q] = s.Ask(ctx[q], "a", q) })
 			synctest.Wait()
 		}
-		leave[0]() // its call goes on
-		leave[3]() // it waits
+		leave[4]() // it waits
 		synctest.Wait()
-		if errs[3] == nil {
-			t.Error("who leaves while its question waits is not told so")
+		leave[0]() // it asks only for itself: 3, 5 and 6 are asked together now, by 3
+		synctest.Wait()
+		leave[3]()
+		leave[5]()
+		synctest.Wait()
+		for _, q := range []int{0, 4, 5} {
+			if !errors.Is(errs[q], context.Canceled) {
+				t.Errorf("%d has left and got %q, %v", q, answers[q], errs[q])
+			}
 		}
-		c.let <- nil // of 0: 2, 4 and 5 are asked together, by 2
-		synctest.Wait()
-		leave[2]()
-		leave[4]()
-		synctest.Wait()
-		c.let <- nil
-		c.let <- nil
+		for range callsAtOnce {
+			c.let <- nil
+		}
 		all.Wait()
-		for _, q := range []int{0, 1, 2, 4, 5} {
+		for _, q := range []int{1, 2, 3, 6} {
 			if errs[q] != nil || answers[q] != fmt.Sprint("a", q) {
 				t.Errorf("%d got %q, %v", q, answers[q], errs[q])
 			}
 		}
-		if want := []int{2, 4, 5}; len(c.asked) != 3 || !slices.Equal(c.asked[2], want) {
+		if want := []int{3, 5, 6}; len(c.asked) != callsAtOnce+1 || !slices.Equal(c.asked[callsAtOnce], want) {
 			t.Errorf("calls asked %v", c.asked)
 		}
-		if err := ctx[3].Err(); !errors.Is(errs[3], err) {
-			t.Errorf("who left got %v", errs[3])
-		}
-		if _, err := s.Ask(ctx[3], "a", 3); !errors.Is(err, context.Canceled) {
+		if _, err := s.Ask(ctx[4], "a", 4); !errors.Is(err, context.Canceled) {
 			t.Errorf("who had left before it asked got %v", err)
 		}
 	})
@@ -141,10 +146,12 @@ func TestErrorsAndPanics(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		let <- lost // 0; the others follow, led by 2
+		let <- lost // 0; the others follow, led by 3
 		synctest.Wait()
-		let <- nil // either 1 or those
-		let <- lost
+		let <- nil // one of 1, 2 and those
+		for range callsAtOnce - 1 {
+			let <- lost
+		}
 		all.Wait()
 		n := map[string]int{}
 		for _, err := range errs {
