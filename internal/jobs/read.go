@@ -32,6 +32,9 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 	return s.views.whole(ctx, tenant, row)
 }
 
+// lookEvery is how often a wait reads its job where other processes may change it.
+const lookEvery = 2 * time.Second
+
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
 	// Also when ctx has ended already: a caller that may not wait gets the job as it stands.
@@ -44,9 +47,16 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	defer stop()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
+	var look <-chan time.Time
+	if s.store.Shared() { // a process that is killed after a commit has told nobody of it
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
 		select {
 		case <-changes:
+		case <-look:
 		case <-timer.C:
 			return s.views.whole(context.WithoutCancel(ctx), tenant, row)
 		case <-ctx.Done():
