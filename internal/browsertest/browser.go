@@ -144,6 +144,10 @@ func (p *Page) listen(event any) {
 	case *runtime.EventExceptionThrown:
 		p.complain("exception: " + e.ExceptionDetails.Text)
 	case *log.EventEntryAdded:
+		// Whoever is quicker than the page has focused something else already.
+		if strings.HasPrefix(e.Entry.Text, "Autofocus processing was blocked") {
+			return
+		}
 		p.complain(fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 	case *network.EventLoadingFinished:
 		p.mu.Lock()

@@ -53,7 +53,7 @@ func TestIdleGoroutines(t *testing.T) {
 			t.Errorf("the deliveries went to %v", got)
 		}
 		for range 4 { // one is used again and again
-			time.Sleep(period/2 + time.Second)
+			<-time.After(period/2 + time.Second)
 			if !l.hand(first) {
 				t.Fatal("all have ended")
 			}
@@ -62,7 +62,7 @@ func TestIdleGoroutines(t *testing.T) {
 		if over() != 2 || ended[0].Load() != int64(2*period) {
 			t.Errorf("%d have ended, the first after %v", over(), time.Duration(ended[0].Load()))
 		}
-		time.Sleep(10 * period)
+		<-time.After(10 * period)
 		synctest.Wait()
 		if over() != 3 || l.hand(first) {
 			t.Errorf("%d of 3 have ended", over())
