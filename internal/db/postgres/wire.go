@@ -80,18 +80,18 @@ func (c *wire) send(sendings []sending, took func(int, answer)) error {
 	if c.out = out; cap(out) > maxPendingMemory {
 		c.out = nil
 	}
-	rest, err := c.writeAtOnce(out)
-	if err != nil {
-		return c.broken(err)
-	}
-	if len(rest) == 0 {
+	// What is long is written while the answers are read: the server stops reading when nobody
+	// takes those.
+	const short = 16 << 10
+	if len(out) <= short {
+		if _, err = c.Pg.Conn().Write(out); err != nil {
+			return c.broken(err)
+		}
 		return c.receive(took)
 	}
-	// The rest is written while the answers are read: the server stops reading when nobody takes
-	// those.
 	written := make(chan error, 1)
 	go func() {
-		_, err := c.Pg.Conn().Write(rest)
+		_, err := c.Pg.Conn().Write(out)
 		if err != nil {
 			c.Pg.Conn().Close() // which ends the reading
 		}
@@ -102,20 +102,6 @@ func (c *wire) send(sendings []sending, took func(int, answer)) error {
 		return c.broken(failed)
 	}
 	return err
-}
-
-// writeAtOnce writes what can be written without waiting for the server, and returns the rest.
-func (c *wire) writeAtOnce(out []byte) (rest []byte, err error) {
-	const short = 16 << 10 // what every socket's buffer takes
-	conn := c.Pg.Conn()
-	if len(out) <= short {
-		_, err = conn.Write(out)
-		return nil, err
-	}
-	if n := writeNow(conn, out); n > 0 {
-		return out[n:], nil
-	}
-	return out, nil
 }
 
 // encode appends the messages that execute a statement, and prepare it if need be.
