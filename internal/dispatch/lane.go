@@ -20,9 +20,9 @@ type lane struct {
 	d      *Dispatcher
 	queue  *jobs.Queue
 	retry  bool
-	slots  chan struct{} // free slots
-	idle   idlers
-	budget *retry.Budget // budget of the queue's retries
+	slots  chan struct{}       // free slots
+	idle   chan *jobs.Delivery // hands a delivery to an idle goroutine
+	budget *retry.Budget       // budget of the queue's retries
 	// fruitless counts consecutive deliveries that were returned without a call.
 	fruitless atomic.Int64
 	calling   atomic.Int64 // deliveries that take a slot
@@ -32,7 +32,7 @@ type lane struct {
 const claimBytes = 8 << 20
 
 func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *retry.Budget) *lane {
-	l := &lane{d: d, queue: q, retry: retry, budget: budget}
+	l := &lane{d: d, queue: q, retry: retry, budget: budget, idle: make(chan *jobs.Delivery)}
 	slots := q.Concurrency
 	if retry {
 		slots = q.Retry.Concurrency
@@ -48,8 +48,6 @@ func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *retry.Budget) *la
 func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
 	// The pause after a failed claim, or if no claimed job can be called.
 	const pause = time.Second
-	const patience = 5 * time.Second // of a goroutine that is idle
-	go l.idle.trim(ctx, patience)
 	for ctx.Err() == nil {
 		if l.fruitless.Load() >= int64(cap(l.slots)) {
 			_ = sleep.For(ctx, pause)
@@ -77,7 +75,9 @@ func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) err
 	l.giveSlots(allowed - len(deliveries))
 	l.refund(allowed - len(deliveries))
 	for _, d := range deliveries {
-		if !l.idle.hand(d) {
+		select {
+		case l.idle <- d:
+		default:
 			calls.Go(func() { l.work(ctx, work, d) })
 		}
 	}
@@ -87,9 +87,12 @@ func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) err
 	return err
 }
 
-// work carries out deliveries one after the other, and ends when none comes for a while.
+// work carries out deliveries one after the other, and ends when none comes for a while. A
+// goroutine that is reused already has the large stack that a call needs.
 func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
-	idle := newIdler()
+	const patience = 5 * time.Second
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	var held atomic.Bool
 	free := func() {
 		if held.CompareAndSwap(true, false) {
@@ -98,7 +101,7 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 		}
 	}
 	call := func() error { return l.d.carryOut(work, d, free) }
-	for ; d != nil; d = l.idle.wait(idle) {
+	for {
 		held.Store(true)
 		l.calling.Add(1)
 		if ctx.Err() != nil {
@@ -110,6 +113,14 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 			l.note(panics.Run(l.d.log, "the delivery of a job", call))
 		}
 		free()
+		timer.Reset(patience)
+		select {
+		case d = <-l.idle:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
