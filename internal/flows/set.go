@@ -8,6 +8,7 @@ import (
 type Set struct {
 	Known       bool            // Flows has all flows that there are
 	Full        bool            // the latest scan got from each flow as many jobs as it asked for
+	Found       int             // jobs by the latest scan
 	Flows       map[int64]*Flow // by id
 	SweptAt     int64           // when the latest full scan was
 	Called      []string        // the deployments that the jobs of the latest scan could call

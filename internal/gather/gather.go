@@ -51,7 +51,6 @@ func (s *Questions[P, Q, A]) Ask(ctx context.Context, by P, q Q) (answer A, err 
 	if err := ctx.Err(); err != nil {
 		return answer, err
 	}
-	x := &question[Q, A]{q: q}
 	s.mu.Lock()
 	p := s.parties[by]
 	if p == nil {
@@ -61,10 +60,9 @@ func (s *Questions[P, Q, A]) Ask(ctx context.Context, by P, q Q) (answer A, err 
 	if p.calls < callsAtOnce {
 		p.calls++
 		s.mu.Unlock()
-		s.call(ctx, by, p, []*question[Q, A]{x})
-		return x.answer, x.err
+		return s.alone(ctx, by, p, q)
 	}
-	x.answered, x.lead = make(chan struct{}), make(chan struct{})
+	x := &question[Q, A]{q: q, answered: make(chan struct{}), lead: make(chan struct{})}
 	p.waiting = append(p.waiting, x)
 	s.mu.Unlock()
 	select {
@@ -90,6 +88,16 @@ func (s *Questions[P, Q, A]) leave(p *party[Q, A], x *question[Q, A]) {
 	if i := slices.Index(p.waiting, x); i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 	}
+}
+
+// alone asks one question for its own caller.
+func (s *Questions[P, Q, A]) alone(ctx context.Context, by P, p *party[Q, A], q Q) (answer A, err error) {
+	defer s.ended(by, p)
+	answers, err := s.ask(ctx, by, []Q{q})
+	if err != nil {
+		return answer, err
+	}
+	return answers[0], nil
 }
 
 // errNotAnswered is what the others get where asking panics.

@@ -85,7 +85,7 @@ func (w *participant) newScan(subqueue queue.Subqueue, claims []*claim, now int6
 
 // queries returns the scan's SQL queries.
 func (l *scan) queries() []driver.PipelineQuery {
-	l.found = l.found[:0]
+	l.found = slices.Grow(l.found[:0], min(l.limit, l.flows.Found))
 	at := map[int64]int{}
 	for i := range l.flowQueries {
 		l.flowQueries[i].Got, l.flowQueries[i].NextReady = 0, db.Never
@@ -187,7 +187,7 @@ func (l *scan) forgetLater() {
 
 // runByFlow asks flow by flow, where a statement costs little.
 func (l *scan) runByFlow(t claimTx) error {
-	l.found = l.found[:0]
+	l.found = slices.Grow(l.found[:0], min(l.limit, l.flows.Found))
 	for i := range l.flowQueries {
 		a := &l.flowQueries[i]
 		a.NextReady = db.Never
@@ -228,7 +228,7 @@ func (l *scan) arrange(fresh []candidate, t claimTx) {
 	}
 	asked, informs := map[int64]bool{}, map[int64]bool{}
 	l.cut = map[int64]bool{}
-	l.flows.Full = len(l.flowQueries) > 0
+	l.flows.Full, l.flows.Found = len(l.flowQueries) > 0, len(l.found)
 	for _, a := range l.flowQueries {
 		if asked[a.Flow] = true; a.Got == a.Limit {
 			l.cut[a.Flow] = true
@@ -383,6 +383,7 @@ func (l *scan) moreOfFreeClasses() bool {
 // serveFrom takes ready jobs for one claim.
 func (w *participant) serveFrom(t claimTx, l *scan, c *claim) error {
 	var bytes int64
+	c.deliveries = slices.Grow(c.deliveries, min(c.Max, len(l.found)))
 	for len(c.deliveries) < c.Max {
 		if len(l.found) == 0 {
 			if !l.more || len(l.held) > 0 {

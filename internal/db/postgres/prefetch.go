@@ -36,7 +36,7 @@ type prefetched struct {
 // aheadGroup is one statement of those asked ahead.
 type aheadGroup struct {
 	sql     string
-	queries []driver.Prefetch
+	queries []*driver.Prefetch // until they are asked
 	answers map[argumentsKey]*aheadAnswer
 }
 
@@ -71,7 +71,7 @@ func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.Pip
 		g := p.group(q.SQL)
 		if g == nil {
 			rest := len(queries) - i
-			p.groups = append(p.groups, aheadGroup{sql: q.SQL, queries: make([]driver.Prefetch, 0, rest), answers: make(map[argumentsKey]*aheadAnswer, rest)})
+			p.groups = append(p.groups, aheadGroup{sql: q.SQL, queries: make([]*driver.Prefetch, 0, rest), answers: make(map[argumentsKey]*aheadAnswer, rest)})
 			g = &p.groups[len(p.groups)-1]
 		}
 		key := keyOf(q)
@@ -79,7 +79,7 @@ func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.Pip
 		if a == nil || a.gone {
 			a = &room[i]
 			a.rows = a.one[:0]
-			g.answers[key], g.queries = a, append(g.queries, *q)
+			g.answers[key], g.queries = a, append(g.queries, q)
 			a.next, p.byRow[q.Row] = p.byRow[q.Row], a
 			a.again = q.Shared
 			if a.write = q.Write; a.write {
@@ -154,7 +154,7 @@ func (p *prefetched) group(sql string) *aheadGroup {
 
 // question asks all queries of a group. Its text is made once for each connection.
 func (g *aheadGroup) question(f *prefetcher) driver.PipelineQuery {
-	first := &g.queries[0]
+	first := g.queries[0]
 	sql, known := f.forms[g.sql]
 	if !known {
 		if sql = aheadForm(g.sql, first.Args[:first.N]); f.forms == nil {
@@ -255,7 +255,7 @@ func overParameters(form string, args []driver.Argument) string {
 }
 
 // arrayParameter is the array of the queries' i-th arguments.
-func arrayParameter(queries []driver.Prefetch, i int) string {
+func arrayParameter(queries []*driver.Prefetch, i int) string {
 	if queries[0].Args[i].Kind == driver.KindInt {
 		numbers := make([]int64, len(queries))
 		for n := range queries {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"errors"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -56,6 +57,13 @@ const sqlJobs = "SELECT found.* FROM unnest(CAST(? AS text[])) AS x(id), LATERAL
 // Several returns the jobs with those ids, in their order, where processes share the database. The
 // tenant has no job where the Seq is 0.
 func Several(c driver.Conn, tenant int64, ids []string) ([]Job, error) {
+	if len(ids) == 1 { // needs no array, which takes longer
+		job, err := One(c, tenant, ids[0])
+		if errors.Is(err, forebay.ErrNotFound) {
+			err = nil
+		}
+		return []Job{job}, err
+	}
 	var at int64
 	found := make(map[string]Job, len(ids))
 	bind := func(st driver.Statement) driver.Statement { return st.Text(driver.ArrayOfTexts(ids)).Int(tenant) }
