@@ -212,3 +212,10 @@ func TestBackupNeedsEveryPayload(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+func writeFile(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

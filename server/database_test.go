@@ -43,13 +43,6 @@ func theirs(t *testing.T, path, script string) {
 	}
 }
 
-func writeFile(t *testing.T, path string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestUnusableDatabases(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

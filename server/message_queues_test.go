@@ -97,6 +97,8 @@ func TestMessageQueueOptionErrors(t *testing.T) {
 		{"q", server.MessageQueue{RequiresSession: new(true), ForwardTo: "r"}, "message_queues.q.forward_to: a queue that requires sessions cannot forward"},
 		{"q", server.MessageQueue{ForwardTo: "job-events"}, "message_queues.q.forward_to: cannot be job-events"},
 		{"q", server.MessageQueue{ForwardTo: "operations"}, "message_queues.q.forward_to: cannot be operations"},
+		{"q", server.MessageQueue{ForwardTo: "q"}, "message_queues.q.forward_to: must not be the queue itself"},
+		{"q", server.MessageQueue{ForwardDeadLettersTo: "q"}, "message_queues.q.forward_dead_lettered_messages_to: must not be the queue itself"},
 		{"q", server.MessageQueue{AutoDeleteOnIdle: time.Second}, "message_queues.q.auto_delete_on_idle: goes from 300"},
 	} {
 		err := server.Options{MessageQueues: map[string]server.MessageQueue{c.name: c.queue}, Topics: map[string]server.Topic{"news": {}}}.WithDefaults().Validate()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"os"
 	"reflect"
 	"slices"
 
@@ -36,7 +37,7 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 		return nil, err
 	}
 	s.addCalls(o, models, known)
-	certificate, err := o.TLS.load()
+	certificate, err := o.TLS.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +80,21 @@ func differences(a, b Options) (keys []string) {
 	return keys
 }
 
-// load reads the certificate. It returns nil if none is configured.
-func (t TLS) load() (*tls.Certificate, error) {
+// Load reads the certificate and its key. It returns nil if none is configured. Its
+// error is like one of [Options.Validate], which does not read these files.
+func (t TLS) Load() (*tls.Certificate, error) {
 	if t.CertFile == "" {
 		return nil, nil
 	}
-	certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	public, err := os.ReadFile(t.CertFile)
+	if err != nil {
+		return nil, forebay.Invalid("tls.cert_file", "cannot be read: %s", rootCause(err))
+	}
+	private, err := os.ReadFile(t.KeyFile)
+	if err != nil {
+		return nil, forebay.Invalid("tls.key_file", "cannot be read: %s", rootCause(err))
+	}
+	certificate, err := tls.X509KeyPair(public, private)
 	if err != nil {
 		return nil, forebay.Invalid("tls", "the certificate and its key cannot be used: %s", rootCause(err))
 	}

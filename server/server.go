@@ -115,7 +115,7 @@ func New(opts Options) (*Server, error) {
 	s.responses = responses.New(responses.Options{Queue: ResponsesQueue, Keep: *o.Retention.Responses, MaxBody: o.Limits.MaxInputBytes, Logger: s.log,
 		Remember: time.Duration(o.Limits.IdempotencyHours) * time.Hour})
 	s.addCalls(o, models, known)
-	certificate, err := o.TLS.load()
+	certificate, err := o.TLS.Load()
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -23,7 +23,7 @@ variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
 			Long: `Print the configuration as it takes effect: file, environment, flags and defaults together.
 Secrets are masked.`,
 			Example: "  forebay config show --config forebay.yaml",
-		}, func(c *command.Call, loaded config.Loaded) error {
+		}, &config.Source{}, func(c *command.Call, loaded config.Loaded) error {
 			text, err := config.Print(loaded.Options)
 			if err != nil {
 				return err
@@ -34,7 +34,7 @@ Secrets are masked.`,
 		configFileCommand(a, &cobra.Command{
 			Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it",
 			Example: "  forebay config validate --config forebay.yaml",
-		}, func(c *command.Call, loaded config.Loaded) error {
+		}, &config.Source{Files: true}, func(c *command.Call, loaded config.Loaded) error {
 			for _, note := range loaded.Notes {
 				fmt.Fprintln(c.Err, "forebay: "+note)
 			}
@@ -44,8 +44,7 @@ Secrets are masked.`,
 	)
 }
 
-func configFileCommand(a *command.App, c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
-	source := &config.Source{}
+func configFileCommand(a *command.App, c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	sourceFlags(c.Flags(), source)
 	listenFlag(c.Flags(), source)
 	return configCommand(a, c, source, run)

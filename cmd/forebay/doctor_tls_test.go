@@ -77,3 +77,45 @@ func TestDoctorReadsTheCertificate(t *testing.T) {
 		})
 	}
 }
+
+// The check of a configuration finds a certificate with which a server would not start. Other
+// commands that read the configuration do not need its files.
+func TestConfigValidateReadsTheCertificate(t *testing.T) {
+	t.Parallel()
+	good, goodKey := writeCertificate(t, time.Now().AddDate(100, 0, 0))
+	_, otherKey := writeCertificate(t, time.Now().AddDate(100, 0, 0))
+	folder := t.TempDir()
+	none := filepath.Join(folder, "none.pem")
+	const absent, needsBoth = "cannot be read: no such file or directory\n", "forebay: tls: needs both cert_file and key_file\n"
+	for name, c := range map[string]struct {
+		cert, key, want string
+	}{
+		"good":           {good, goodKey, ""},
+		"no certificate": {none, goodKey, "forebay: tls.cert_file: " + absent},
+		"no key":         {good, none, "forebay: tls.key_file: " + absent},
+		"a folder":       {good, folder, "forebay: tls.key_file: cannot be read: is a directory\n"},
+		"another key":    {good, otherKey, "forebay: tls: the certificate and its key cannot be used: tls: private key does not match public key\n"},
+		"not named":      {good, "", needsBoth},
+		"only a key":     {"", goodKey, needsBoth},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "forebay.yaml")
+			write := func(more string) {
+				if err := os.WriteFile(file, []byte("tls: {cert_file: '"+c.cert+"', key_file: '"+c.key+"'}\n"+more), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("")
+			if got := (commandLine{}).run(t.Context(), "config", "validate", "--config", file); got.err != c.want || (got.code == command.ExitConfiguration) != (c.want != "") {
+				t.Errorf("%+v", got)
+			}
+			if got := (commandLine{}).run(t.Context(), "config", "show", "--config", file); got.code != command.ExitOK && c.want != needsBoth {
+				t.Errorf("show: %+v", got)
+			}
+			write("log: {level: loud}\n") // all that is wrong is told at once
+			if got := (commandLine{}).run(t.Context(), "config", "validate", "--config", file); !strings.Contains(got.err, "forebay: log.level: ") || !strings.Contains(got.err, c.want) {
+				t.Errorf("with another mistake: %+v", got)
+			}
+		})
+	}
+}

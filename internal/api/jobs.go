@@ -197,20 +197,20 @@ func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submi
 	if stopped := turns.Parse(ctx, len(data), func() { req, err = decode.Submit(data, false) }); stopped != nil {
 		return nil, stopped
 	}
+	if err == nil {
+		req.IdempotencyKey, err = transfer.IdempotencyKey(c.r.Header)
+	}
 	if err != nil {
 		return nil, err
 	}
-	req.IdempotencyKey, req.Traceparent = in.IdempotencyKey, in.Traceparent
+	req.Traceparent = in.Traceparent
 	job, existing, err := a.jobs.Submit(ctx, c.caller.Tenant, req)
 	if err != nil {
 		return nil, err
 	}
 	c.correlationID = job.CorrelationID
-	out := &submitOutput{Location: "/v1/jobs/" + job.ID, RetryAfter: retryAfterSubmit, Body: job}
-	if existing {
-		out.Replayed = "true"
-	}
-	return out, nil
+	replayed := map[bool]string{true: "true"}[existing] // "": the header is left out
+	return &submitOutput{Location: "/v1/jobs/" + job.ID, RetryAfter: retryAfterSubmit, Replayed: replayed, Body: job}, nil
 }
 
 func (a jobRoutes) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.Job], error) {

@@ -83,6 +83,10 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 	wantProblem(t, f.do("POST", "/v1/jobs", jobBody(`2`), "Idempotency-Key", "k1"), http.StatusUnprocessableEntity, forebay.CodeIdempotencyMismatch)
 	wantProblem(t, f.do("POST", "/v1/jobs", jobBody(`2`), "Idempotency-Key", strings.Repeat("k", 256)), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
+	p := wantProblem(t, f.do("POST", "/v1/jobs", jobBody(`2`), "Idempotency-Key", ""), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
+	if p.Field != "Idempotency-Key" || p.Detail != "Idempotency-Key: is empty; send 1 to 255 bytes, or leave the header out" {
+		t.Errorf("an empty key: %+v", p)
+	}
 }
 
 func TestListFilters(t *testing.T) {

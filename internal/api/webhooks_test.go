@@ -75,6 +75,13 @@ func TestWebhooks(t *testing.T) {
 		t.Errorf("deleted: %d %s", r.StatusCode, r.body)
 	}
 	wantProblem(t, f.do("DELETE", "/v1/webhooks/billing", ""), http.StatusNotFound, forebay.CodeNotFound)
+	if p := wantProblem(t, f.do("GET", "/v1/webhooks/none", ""), http.StatusNotFound, forebay.CodeNotFound); p.Detail != `there is no webhook "none"` {
+		t.Errorf("what is not there: %s", p.Detail)
+	}
+	p := wantProblem(t, f.do("PUT", "/v1/webhooks/none", `{"url":"https://8.8.8.8/"}`), http.StatusNotFound, forebay.CodeNotFound)
+	if p.Detail != `there is no webhook "none" to change; POST /v1/webhooks makes one` {
+		t.Errorf("a change of what is not there: %s", p.Detail)
+	}
 	if strings.Contains(f.logs.String(), "whsec_") {
 		t.Error("a secret is in the log")
 	}

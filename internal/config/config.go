@@ -46,6 +46,7 @@ type Source struct {
 	Listen   string   // from flags; "": not given
 	Database string
 	Role     string
+	Files    bool // the certificate and its key are read too, to find what is wrong with them
 }
 
 // Loaded is what Load found.
@@ -98,11 +99,11 @@ func Load(src Source) (Loaded, error) {
 	if err := k.Load(values(flags), nil); err != nil {
 		return Loaded{}, &Error{[]string{"flags: " + err.Error()}}
 	}
-	return finish(k.Raw(), variables, environ)
+	return finish(k.Raw(), variables, environ, src.Files)
 }
 
 // finish turns the merged tree into checked options.
-func finish(tree map[string]any, variables map[string]string, environ []string) (Loaded, error) {
+func finish(tree map[string]any, variables map[string]string, environ []string, files bool) (Loaded, error) {
 	d := decoder{variables: variables}
 	var o server.Options
 	d.decode(&o, tree)
@@ -114,7 +115,12 @@ func finish(tree map[string]any, variables map[string]string, environ []string) 
 	if d.replaced(reflect.ValueOf(o), ""); len(d.problems) > 0 {
 		return Loaded{}, &Error{d.problems}
 	}
-	if err := o.Validate(); err != nil {
+	err := o.Validate()
+	if files && o.TLS.KeyFile != "" {
+		_, unusable := o.TLS.Load()
+		err = errors.Join(err, unusable)
+	}
+	if err != nil {
 		return Loaded{}, &Error{problems(err)}
 	}
 	return Loaded{o, notes}, nil

@@ -380,8 +380,10 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 }
 
 // doubts remembers what a transaction changed whose commit was not answered well. It may last all
-// the same, and its watchers have not been told. The next commit tells them: it has waited until
-// this transaction was over.
+// the same, and its watchers have not been told. The next commit of this writer tells them. Where
+// the lock lets one transaction at a time write, that commit has waited until this one was over.
+// The second writer takes no lock and only adds rows. Those of a commit in doubt may be seen only
+// after its next one, and are found when somebody looks again.
 func (w *Writer) doubts(t *Tx) { w.doubtful.addChanged(t.touched...) }
 
 // invalidate drops what a failed transaction may have made of the participants' memory. All is

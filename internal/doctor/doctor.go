@@ -4,7 +4,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -246,12 +245,12 @@ func (d *Doctor) apiKey(ctx context.Context, address string) {
 
 // certificate reads what HTTPS is served with, as a start does.
 func (d *Doctor) certificate(files server.TLS) {
-	if files.CertFile == "" {
+	pair, err := files.Load()
+	if err != nil {
+		d.found("certificate", false, command.ExitConfiguration, "%s", err)
 		return
 	}
-	pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
-	if err != nil {
-		d.found("certificate", false, command.ExitConfiguration, "it and its key cannot be used: %s", innermost(err))
+	if pair == nil {
 		return
 	}
 	ends := pair.Leaf.NotAfter

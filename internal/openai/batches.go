@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/batches"
 )
 
@@ -104,7 +105,10 @@ func (a *API) createBatch(r *api.SurfaceRequest) error {
 	if err := decodeBody(body, &q); err != nil {
 		return err
 	}
-	q.Key, q.Again = r.Header.Get("Idempotency-Key"), repeated(r.Header)
+	if q.Key, err = transfer.IdempotencyKey(r.Header); err != nil {
+		return err
+	}
+	q.Again = repeated(r.Header)
 	b, _, err := a.Batches.Create(r.Context(), r.Caller.Tenant, q)
 	if err != nil {
 		return err

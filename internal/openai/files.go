@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/files"
 )
 
@@ -81,12 +82,16 @@ func (a *API) createFile(r *api.SurfaceRequest) error {
 	if err != nil || params["boundary"] == "" {
 		return badRequest("", "", "The body must be a form of the type multipart/form-data with a boundary.")
 	}
+	key, err := transfer.IdempotencyKey(r.Header)
+	if err != nil {
+		return err
+	}
 	body, err := r.Upload(a.MaxFileBytes + formBytes)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	u := files.Upload{Key: r.Header.Get("Idempotency-Key"), Again: repeated(r.Header)}
+	u := files.Upload{Key: key, Again: repeated(r.Header)}
 	form := newFileForm(body, params["boundary"], &u)
 	file, err := form.next()
 	switch {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/model"
 	"github.com/forebayhq/forebay/internal/responses"
@@ -134,7 +135,10 @@ const maxIdempotencyKey = 255
 
 // createInBackground stores a response that a job makes.
 func (a *API) createInBackground(r *api.SurfaceRequest, req request, asked *bridge.Request, need forebay.CallEstimate) error {
-	key := r.Header.Get("Idempotency-Key")
+	key, err := transfer.IdempotencyKey(r.Header)
+	if err != nil {
+		return err
+	}
 	if len(key) > maxIdempotencyKey {
 		return badRequest("Idempotency-Key", "", "An Idempotency-Key has at most 255 characters.")
 	}

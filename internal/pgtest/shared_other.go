@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"testing"
 )
 
 // shared fails with advice, because no server can be started here.
@@ -21,4 +22,10 @@ func Ensure(ctx context.Context) error {
 	}
 	_, err := shared(ctx)
 	return err
+}
+
+// VectorDatabase creates an empty database for one test. The server must have pgvector.
+func VectorDatabase(t testing.TB) string {
+	t.Helper()
+	return Database(t)
 }

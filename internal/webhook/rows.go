@@ -121,7 +121,7 @@ func (s *Store) Webhook(ctx context.Context, tenant int64, name string) (w Webho
 func webhookNamed(c driver.Conn, tenant int64, name string) (Webhook, error) {
 	list, err := readWebhooks(c, sqlOneWebhook, func(st driver.Statement) driver.Statement { return st.Int(tenant).Text(name) })
 	if err == nil && len(list) == 0 {
-		err = forebay.ErrNotFound
+		err = forebay.Errorf(forebay.CodeNotFound, "there is no webhook %.80q", name)
 	}
 	if err != nil {
 		return Webhook{}, err

@@ -94,7 +94,11 @@ func (s *Service) Update(ctx context.Context, tenant, name string, settings fore
 		return forebay.Webhook{}, err
 	}
 	w.TenantName, w.Name = tenant, name
-	if w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
+	w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings))
+	if forebay.CodeOf(err) == forebay.CodeNotFound {
+		err = forebay.Errorf(forebay.CodeNotFound, "there is no webhook %.80q to change; POST /v1/webhooks makes one", name)
+	}
+	if err != nil {
 		return forebay.Webhook{}, err
 	}
 	s.wake()

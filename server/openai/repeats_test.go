@@ -3,6 +3,7 @@ package openai_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/tidwall/gjson"
@@ -52,7 +53,12 @@ func TestRepeatsAtALimit(t *testing.T) {
 				}
 				first = id
 			}
-			resp, body := ask("Idempotency-Key", "b")
+			resp, body := ask("Idempotency-Key", "")
+			refusedWith(t, resp, body, http.StatusBadRequest, "invalid_request")
+			if message := gjson.Get(body, "error.message").Str; !strings.Contains(message, "is empty") {
+				t.Errorf("%s with an empty key: %s", what, message)
+			}
+			resp, body = ask("Idempotency-Key", "b")
 			refusedWith(t, resp, body, http.StatusTooManyRequests, "rate_limit_exceeded")
 			resp, body = ask()
 			refusedWith(t, resp, body, http.StatusTooManyRequests, "rate_limit_exceeded")

@@ -33,6 +33,16 @@ func CheckContentType(h http.Header, types []string) error {
 	return forebay.Errorf(forebay.CodeUnsupportedMedia, "the Content-Type must be %s", types[0])
 }
 
+// IdempotencyKey returns the Idempotency-Key of a request, or "" if it has none. One that is empty
+// is refused: its client believes that repeats are safe.
+func IdempotencyKey(h http.Header) (string, error) {
+	key := h.Get("Idempotency-Key")
+	if key == "" && len(h.Values("Idempotency-Key")) > 0 {
+		return "", forebay.Invalid("Idempotency-Key", "is empty; send 1 to %d bytes, or leave the header out", forebay.MaxIdempotencyKeyBytes)
+	}
+	return key, nil
+}
+
 // CheckEncoding reports a body that is compressed.
 func CheckEncoding(h http.Header) error {
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {

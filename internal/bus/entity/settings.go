@@ -70,6 +70,8 @@ func forwardTarget(field, name, tenant string, from *Queue) (string, error) {
 		return "", forebay.Invalid(field, "cannot be %s: only Forebay publishes to that topic", name)
 	case from.RequiresSession:
 		return "", forebay.Invalid(field, "a queue that requires sessions cannot forward")
+	case from.Name == StoredName(tenant, name):
+		return "", forebay.Invalid(field, "must not be the queue itself")
 	}
 	return StoredName(tenant, name), nil
 }

@@ -308,3 +308,10 @@ func TestPrefetchSoon(t *testing.T) {
 		})
 	}
 }
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -20,13 +20,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-func mustDo(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A migration may take longer than any transaction, and is given up only when its caller does.
 func TestSlowMigration(t *testing.T) {
 	raced.Skip(t, raced.Waiting)
