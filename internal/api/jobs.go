@@ -209,8 +209,11 @@ func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submi
 		return nil, err
 	}
 	c.correlationID = job.CorrelationID
-	replayed := map[bool]string{true: "true"}[existing] // "": the header is left out
-	return &submitOutput{Location: "/v1/jobs/" + job.ID, RetryAfter: retryAfterSubmit, Replayed: replayed, Body: job}, nil
+	out := &submitOutput{Location: "/v1/jobs/" + job.ID, RetryAfter: retryAfterSubmit, Body: job}
+	if existing {
+		out.Replayed = "true"
+	}
+	return out, nil
 }
 
 func (a jobRoutes) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.Job], error) {
