@@ -103,11 +103,7 @@ func (h *taskHub) settle(ctx context.Context, a *ActivityItem, result *protos.Hi
 	if err != nil {
 		return err
 	}
-	ctx, cancel := settling(ctx)
-	defer cancel()
-	err = h.store.SettleActivity(ctx, a, outcome)
-	h.deleteIfRefused(ctx, err, put)
-	if err != nil {
+	if err := h.storeOutcome(ctx, a.Token, put, func(ctx context.Context) error { return h.store.SettleActivity(ctx, a, outcome) }); err != nil {
 		return unlessLost(err)
 	}
 	h.opts.Observe(ProcessedItem{Kind: workqueues.Activities, Name: a.Name, Outcome: outcome.Outcome})
@@ -144,7 +140,7 @@ func (h *taskHub) AbandonActivityWorkItem(ctx context.Context, wi *backend.Activ
 	defer h.workers.ActivityDone(h.tenant, a.ID, int32(a.EventID))
 	h.inProgress.Delete(wi.NewEvent)
 	defer h.release(a.Token)
-	ctx, cancel := settling(ctx)
-	defer cancel()
-	return unlessLost(h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+1), h.mayHaveBegun(a.Token)))
+	return unlessLost(h.storeOutcome(ctx, a.Token, nil, func(ctx context.Context) error {
+		return h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+1), h.mayHaveBegun(a.Token))
+	}))
 }

@@ -123,12 +123,6 @@ func largeOf(payloads []*Payload) (large []*Payload) {
 	return large
 }
 
-// Pauses between tries to store an outcome while blob storage is not available.
-const (
-	firstStorePause = 100 * time.Millisecond
-	maxStorePause   = 5 * time.Second
-)
-
 // orchestrationPatience bounds how long an orchestration work item waits for blob storage. Its
 // code runs again at little cost, and others need its slot.
 const orchestrationPatience = 5 * time.Second
@@ -154,16 +148,27 @@ func (h *taskHub) storeHeld(ctx context.Context, token, tenant int64, patience t
 	keys = keysOf(tenant, large) // the same for all tries, so that none leaves a blob behind
 	ctx, cancel := h.bound(ctx, token)
 	defer cancel(nil)
-	begun := time.Now()
-	for pause := firstStorePause; ; pause = min(2*pause, maxStorePause) {
-		if err = h.storePayloadsAs(ctx, keys, large); err == nil {
-			return keys, nil
-		}
-		if !isTransient(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
-			h.deleteBlobs(context.WithoutCancel(ctx), keys) // or the sweep does
-			return nil, err
-		}
+	if err = sleep.Again(ctx, patience, mayPass, func() error { return h.storePayloadsAs(ctx, keys, large) }); err != nil {
+		h.deleteBlobs(context.WithoutCancel(ctx), keys) // or the sweep does
+		return nil, err
 	}
+	return keys, nil
+}
+
+// storeOutcome stores the outcome of a held work item in the database. It retries for as long as
+// the item may be executed here. A try whose connection broke may have stored it. So only the
+// first one deletes payloads if it is refused.
+func (h *taskHub) storeOutcome(ctx context.Context, token int64, put []string, store func(context.Context) error) error {
+	ctx, cancel := h.bound(ctx, token)
+	defer cancel(nil)
+	return sleep.Again(ctx, math.MaxInt64, mayPass, func() error {
+		ctx, cancel := settling(ctx)
+		defer cancel()
+		err := store(ctx)
+		h.deleteIfRefused(ctx, err, put)
+		put = nil
+		return err
+	})
 }
 
 // load returns a payload. What comes from blob storage counts in the context's claim of memory.

@@ -182,7 +182,7 @@ func TestSilentBlobStorage(t *testing.T) {
 			},
 		} {
 			begun := time.Now()
-			if err := call(); !isTransient(err) {
+			if err := call(); !mayPass(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if waited := time.Since(begun); waited > 20*time.Second {

@@ -24,13 +24,10 @@ import (
 // failurePoison is the failure type of such an instance.
 const failurePoison = "TurnLost"
 
-// isTransient reports whether an error of the store says nothing about what was to be stored.
-func isTransient(err error) bool {
-	switch forebay.CodeOf(err) {
-	case forebay.CodeLockLost, forebay.CodeUnavailable, forebay.CodeStorageFull:
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+// mayPass reports whether an error of the store says nothing about what was to be stored.
+func mayPass(err error) bool {
+	code := forebay.CodeOf(err)
+	return code == forebay.CodeUnavailable || code == forebay.CodeStorageFull || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // noteUnreadable blames a work item whose data can never be read.

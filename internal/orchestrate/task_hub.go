@@ -132,16 +132,18 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 		return err
 	}
 	put, err := h.storeResultPayloads(ctx, item, result)
-	ctx, cancel := settling(ctx)
-	defer cancel()
 	var orphans []string
 	if err == nil {
-		orphans, err = h.store.CompleteOrchestration(ctx, item, result)
-		h.deleteIfRefused(ctx, err, put)
+		err = h.storeOutcome(ctx, item.Token, put, func(ctx context.Context) (err error) {
+			orphans, err = h.store.CompleteOrchestration(ctx, item, result)
+			return err
+		})
 	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
 	if err != nil {
 		h.cache.Forget(item.Instance)
-		if isTransient(err) {
+		if mayPass(err) || errors.Is(err, forebay.ErrLockLost) {
 			h.poisonSuspects.Delete(item.ID)
 		}
 		return engineError(err)
@@ -169,10 +171,10 @@ func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.Workf
 	h.continuations.Delete(item.ID)
 	_, lost := h.poisonSuspects.LoadAndDelete(item.ID)
 	defer h.release(item.Token)
-	ctx, cancel := settling(ctx)
-	defer cancel()
 	taken := ProcessedItem{Kind: workqueues.Orchestrations, Name: item.Name, Outcome: ItemAbandoned}
-	err = h.store.AbandonOrchestration(ctx, item, h.backoff(item.Deliveries), lost && !h.stopping())
+	err = h.storeOutcome(ctx, item.Token, nil, func(ctx context.Context) error {
+		return h.store.AbandonOrchestration(ctx, item, h.backoff(item.Deliveries), lost && !h.stopping())
+	})
 	if errors.Is(err, forebay.ErrLockLost) {
 		taken.Outcome, err = ItemLockLost, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -102,6 +104,33 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 		}
 		if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// A server without TLS, whose connections break, is not said to lack what its URL does not demand.
+func TestBrokenConnectionToAServerWithoutTLS(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	mustDo(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			first := make([]byte, 8)
+			if _, err := io.ReadFull(c, first); err == nil && [4]byte(first[4:]) == [4]byte{4, 210, 22, 47} { // SSLRequest
+				_, _ = c.Write([]byte{'N'})
+			}
+			_ = c.Close()
+		}
+	}()
+	for mode, want := range map[string]bool{"": false, "?sslmode=prefer": false, "?sslmode=disable": false, "?sslmode=require": true} {
+		_, err := ConnectURL(t.Context(), "postgres://forebay@"+l.Addr().String()+"/forebay"+mode)
+		if err == nil || strings.Contains(err.Error(), "has no TLS") != want {
+			t.Errorf("%q: %v", mode, err)
 		}
 	}
 }

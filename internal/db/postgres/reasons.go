@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -39,7 +40,7 @@ func whyUnreachable(err error) string {
 		return "the database server's certificate is not for the host that the URL names"
 	case errors.As(err, &untrusted):
 		return "the database server's certificate is not one that sslmode and sslrootcert accept"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
+	case strings.Contains(err.Error(), "server refused TLS connection") && (dialed == nil || demandsTLS(dialed.Config)):
 		return "the database server has no TLS, which the URL's sslmode demands"
 	case errors.As(err, &noHost):
 		return "the database server cannot be reached: nobody knows its host's name"
@@ -51,6 +52,12 @@ func whyUnreachable(err error) string {
 		return "the connection to the database server was lost"
 	}
 	return "the database server cannot be reached"
+}
+
+// demandsTLS reports whether every way to a server takes TLS. By default it is tried first, and a
+// connection without it may break for another reason.
+func demandsTLS(c *pgconn.Config) bool {
+	return c.TLSConfig != nil && !slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil })
 }
 
 const wrongPassword = "28P01"
