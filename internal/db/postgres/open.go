@@ -32,6 +32,13 @@ var postgresSettings = map[string]string{
 	"enable_bitmapscan":                   "off",
 	"enable_sort":                         "off",
 	"enable_material":                     "off",
+	"enable_indexscan":                    "on", // these six as they are by default
+	"enable_indexonlyscan":                "on",
+	"enable_nestloop":                     "on",
+	"enable_hashagg":                      "on",
+	"from_collapse_limit":                 "8",
+	"join_collapse_limit":                 "8",
+	"geqo":                                "off", // which guesses at plans
 	"jit":                                 "off",
 	"random_page_cost":                    "1",
 	"cpu_index_tuple_cost":                "10",
