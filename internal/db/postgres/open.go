@@ -145,6 +145,14 @@ func (c *Conn) checkServer() error {
 			return forebay.Errorf(forebay.CodeDatabaseUnusable, "the database server has %s = off: %s; turn it on", name, why)
 		}
 	}
+	role, err := setting("session_replication_role")
+	if err != nil {
+		return err
+	}
+	if role == "replica" {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "this database user has session_replication_role = replica: "+
+			"the audit log would not be protected, and bodies that messages share would never be removed; reset it")
+	}
 	var version int64
 	value, err := setting("server_version_num")
 	if err != nil {

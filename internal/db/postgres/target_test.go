@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -52,6 +53,23 @@ func TestSettingsOfOthers(t *testing.T) {
 		if value, known := found[name]; known && value != want {
 			t.Errorf("%s is %s, want %s", name, value, want)
 		}
+	}
+}
+
+// Where triggers are off for the user a start is refused.
+func TestTriggersThatAreOff(t *testing.T) {
+	t.Parallel()
+	address := pgtest.Database(t)
+	pg, err := pgconn.Connect(t.Context(), address)
+	mustDo(t, err)
+	defer pg.Close(context.WithoutCancel(t.Context()))
+	_, err = pg.Exec(t.Context(), `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', current_database()); END$$`).ReadAll()
+	mustDo(t, err)
+	c, err := ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	defer c.Close()
+	if err := c.PrepareDatabase(t.Context(), false); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "session_replication_role") {
+		t.Errorf("%v", err)
 	}
 }
 
