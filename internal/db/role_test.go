@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/turns"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -67,6 +69,56 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	storeOne(t, s)
 	if all := names(t, s); len(all) != 2 {
 		t.Errorf("%d rows", len(all))
+	}
+}
+
+// Two tenants that read and search as much as they may have a process make all of its connections.
+// For fewer there are reasons that can be read.
+func TestConnectionsOfAProcess(t *testing.T) {
+	t.Parallel()
+	const most = 13 // as docs/postgresql.md says
+	address, admin := roleOn(t)
+	admin("CREATE SCHEMA forebay AUTHORIZATION %[1]s")
+	admin(fmt.Sprintf("ALTER ROLE %%[1]s CONNECTION LIMIT %d", most))
+	s := serve(t, Options{URL: address.String()})
+	if _, err := s.Place(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reading, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	hold := func(c driver.Conn) error {
+		err := c.Prep("SELECT 1").Each(nil)
+		reading <- struct{}{}
+		<-goOn
+		return err
+	}
+	for n := range 2 * maxReaders {
+		tenant := turns.With(t.Context(), []string{"a", "b"}[n%2])
+		read := s.Read
+		if n >= maxReaders {
+			read = s.Search
+		}
+		go func() { ended <- read(tenant, hold) }()
+	}
+	for range 2 * maxReaders {
+		<-reading
+	}
+	count := 0
+	pg, err := pgx.Connect(t.Context(), pgtest.Server(t))
+	mustDo(t, err)
+	defer pg.Close(context.WithoutCancel(t.Context()))
+	for start := time.Now(); count < most && time.Since(start) < 30*time.Second; { // those for news come by and by
+		mustDo(t, pg.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE usename = $1", address.User.Username()).Scan(&count))
+	}
+	if count != most {
+		t.Errorf("%d connections, want %d", count, most)
+	}
+	_, err = s.Place(t.Context())
+	if forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "has no connection left") || strings.Contains(err.Error(), "SQLSTATE") {
+		t.Errorf("one more: %v", err)
+	}
+	close(goOn)
+	for range 2 * maxReaders {
+		mustDo(t, <-ended)
 	}
 }
 

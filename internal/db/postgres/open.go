@@ -32,6 +32,13 @@ var postgresSettings = map[string]string{
 	"enable_bitmapscan":                   "off",
 	"enable_sort":                         "off",
 	"enable_material":                     "off",
+	"enable_indexscan":                    "on", // these six as they are by default
+	"enable_indexonlyscan":                "on",
+	"enable_nestloop":                     "on",
+	"enable_hashagg":                      "on",
+	"from_collapse_limit":                 "8",
+	"join_collapse_limit":                 "8",
+	"geqo":                                "off", // which guesses at plans
 	"jit":                                 "off",
 	"random_page_cost":                    "1",
 	"cpu_index_tuple_cost":                "10",
@@ -137,6 +144,14 @@ func (c *Conn) checkServer() error {
 		if value == "off" {
 			return forebay.Errorf(forebay.CodeDatabaseUnusable, "the database server has %s = off: %s; turn it on", name, why)
 		}
+	}
+	role, err := setting("session_replication_role")
+	if err != nil {
+		return err
+	}
+	if role == "replica" {
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "this database user has session_replication_role = replica: "+
+			"the audit log would not be protected, and bodies that messages share would never be removed; reset it")
 	}
 	var version int64
 	value, err := setting("server_version_num")

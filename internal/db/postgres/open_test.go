@@ -89,6 +89,7 @@ func TestWhyADatabaseDoesNotOpen(t *testing.T) {
 		{func(u *url.URL, _ url.Values) { u.Path = "/nowhere" }, "has no database of that name"},
 		{func(_ *url.URL, q url.Values) { q.Set("sslmode", "require") }, "has no TLS"},
 		{func(_ *url.URL, q url.Values) { q.Set("serach_path", "forebay") }, "does not know a parameter of the URL"},
+		{func(_ *url.URL, q url.Values) { q.Set("search_path", `"unclosed`) }, "does not take the value of a parameter of the URL"},
 		{func(_ *url.URL, q url.Values) { q.Set("default_transaction_read_only", "on") }, "takes no writes"},
 		{func(_ *url.URL, q url.Values) { q.Set("search_path", "nowhere") }, "no schema of the URL's search_path"},
 	} {

@@ -23,13 +23,13 @@ const sqlPlace = "SELECT pg_try_advisory_lock(1180844411, hashtext(current_setti
 func TakePlace(ctx context.Context, target *Target) (n int, release func(), err error) {
 	c, err := Connect(ctx, target)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, UnusableOnServer(err)
 	}
 	for n = range places {
 		free, err := c.takePlace(n)
 		if err != nil {
 			c.Close()
-			return 0, nil, err
+			return 0, nil, UnusableOnServer(err)
 		}
 		if free {
 			kept, cancel := context.WithCancel(context.Background())

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -51,6 +52,63 @@ func TestSettingsOfOthers(t *testing.T) {
 	for name, want := range map[string]string{"statement_timeout": "20000", "lock_timeout": "0", "transaction_timeout": "0", "idle_session_timeout": "0"} {
 		if value, known := found[name]; known && value != want {
 			t.Errorf("%s is %s, want %s", name, value, want)
+		}
+	}
+}
+
+// Where triggers are off for the user a start is refused.
+func TestTriggersThatAreOff(t *testing.T) {
+	t.Parallel()
+	address := pgtest.Database(t)
+	pg, err := pgconn.Connect(t.Context(), address)
+	mustDo(t, err)
+	defer pg.Close(context.WithoutCancel(t.Context()))
+	_, err = pg.Exec(t.Context(), `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', current_database()); END$$`).ReadAll()
+	mustDo(t, err)
+	c, err := ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	defer c.Close()
+	if err := c.PrepareDatabase(t.Context(), false); forebay.CodeOf(err) != forebay.CodeDatabaseUnusable || !strings.Contains(err.Error(), "session_replication_role") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Nor does it change how statements are planned, which are looked up by indexes.
+func TestPlannerSettingsOfOthers(t *testing.T) {
+	t.Parallel()
+	address := pgtest.Database(t)
+	pg, err := pgconn.Connect(t.Context(), address)
+	mustDo(t, err)
+	defer pg.Close(context.WithoutCancel(t.Context()))
+	_, err = pg.Exec(t.Context(), `DO $$DECLARE s record; BEGIN
+  FOR s IN SELECT name, vartype, setting FROM pg_settings WHERE name LIKE 'enable\_%' OR name IN ('geqo', 'geqo_threshold', 'from_collapse_limit', 'join_collapse_limit') LOOP
+    EXECUTE format('ALTER DATABASE %I SET %I = %L', current_database(), s.name,
+      CASE WHEN s.vartype <> 'bool' THEN CASE s.name WHEN 'geqo_threshold' THEN '2' ELSE '1' END WHEN s.setting = 'on' THEN 'off' ELSE 'on' END);
+  END LOOP; END$$`).ReadAll()
+	mustDo(t, err)
+	c, err := ConnectURL(t.Context(), address)
+	mustDo(t, err)
+	defer c.Close()
+	mustDo(t, c.PrepareDatabase(t.Context(), false))
+	for name, want := range map[string]string{"geqo": "off", "from_collapse_limit": "8", "join_collapse_limit": "8"} {
+		if _, err := (driver.Conn{Driver: c}).Prep("SELECT current_setting(?)").Text(name).One(func(r driver.Row) {
+			if value := r.Text(0); value != want {
+				t.Errorf("%s is %s", name, value)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	for sql, step := range map[string]string{
+		"SELECT seq FROM jobs WHERE seq = $1":              "Index Only Scan using jobs_pkey",
+		"SELECT task FROM jobs WHERE seq = $1":             "Index Scan using jobs_pkey",
+		"SELECT DISTINCT n FROM unnest($1::bigint[]) x(n)": "HashAggregate",
+		"SELECT 1 FROM bodies a JOIN bodies b USING (seq) JOIN bodies c USING (seq) JOIN bodies d USING (seq), jobs j WHERE j.seq = $1 AND d.seq = j.seq": "Nested Loop",
+	} {
+		plan, err := c.Plan(t.Context(), sql)
+		mustDo(t, err)
+		if text := strings.Join(plan, "\n"); !strings.Contains(text, step) || strings.Contains(text, "Disabled: true") || strings.Contains(text, "Seq Scan") {
+			t.Errorf("%s:\n%s", sql, text)
 		}
 	}
 }
