@@ -31,6 +31,10 @@ func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context
 		_ = sleep.For(ctx, e.connections.noteCall(from.Addr.String(), who == known))
 	}
 	if err != nil {
+		if who == unchecked && strings.Contains(info.FullMethodName, "/Complete") {
+			// SDKs drop an answer that is refused. Without its worker the work item is given back.
+			e.connections.hangUp(ctx)
+		}
 		return ctx, statusOf(err)
 	}
 	return context.WithValue(ctx, callerKey{}, caller), nil
