@@ -221,17 +221,21 @@ func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 	case <-w.quit:
 		return nil, false
 	}
-	yielded := false
+	came, yields := true, 0
 	most := w.batchLimit()
 	for taking := true; taking && len(batch) < most && rows < MaxBatchOps && size < maxBatchBytes; {
 		select {
 		case op := <-w.Ops:
+			came = true
 			add(op)
 		case v := <-w.Visits:
+			came = true
 			v.Visit()
 		default:
-			if taking = !yielded; taking {
-				yielded = true
+			// Whom the latest transaction has woken come one after the other. As long as some do, the
+			// next one waits for more, so that it need not go with half of them.
+			if taking = came && yields < maxYields; taking {
+				came, yields = false, yields+1
 				runtime.Gosched()
 			}
 		}
@@ -242,6 +246,9 @@ func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 	w.backlog.take(func() bool { return len(batch) < most && rows < enough && size < maxBatchBytes }, take)
 	return batch, true
 }
+
+// maxYields bounds how often a transaction lets others run that may join it.
+const maxYields = 8
 
 // closedTimer is one whose time has come.
 var closedTimer = func() <-chan time.Time {
