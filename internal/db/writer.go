@@ -221,7 +221,7 @@ func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 	case <-w.quit:
 		return nil, false
 	}
-	came, yields := true, 0
+	came, yielded, began := true, false, time.Now()
 	most := w.batchLimit()
 	for taking := true; taking && len(batch) < most && rows < MaxBatchOps && size < maxBatchBytes; {
 		select {
@@ -233,9 +233,10 @@ func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 			v.Visit()
 		default:
 			// Whom the latest transaction has woken come one after the other. As long as some do, the
-			// next one waits for more, so that it need not go with half of them.
-			if taking = came && yields < maxYields; taking {
-				came, yields = false, yields+1
+			// next one waits for more, so that it need not go with half of them. It does not wait for
+			// what computes.
+			if taking = came && (!yielded || time.Since(began) < maxYielding); taking {
+				came, yielded = false, true
 				runtime.Gosched()
 			}
 		}
@@ -247,8 +248,8 @@ func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 	return batch, true
 }
 
-// maxYields bounds how often a transaction lets others run that may join it.
-const maxYields = 8
+// maxYielding is after what time a transaction no longer lets others run that may join it.
+const maxYielding = time.Millisecond
 
 // closedTimer is one whose time has come.
 var closedTimer = func() <-chan time.Time {
