@@ -84,7 +84,7 @@ func TestConnectionsOfAProcess(t *testing.T) {
 	if _, err := s.Place(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	reading, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	reading, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2*maxReaders)
 	hold := func(c driver.Conn) error {
 		err := c.Prep("SELECT 1").Each(nil)
 		reading <- struct{}{}
@@ -100,14 +100,18 @@ func TestConnectionsOfAProcess(t *testing.T) {
 		go func() { ended <- read(tenant, hold) }()
 	}
 	for range 2 * maxReaders {
-		<-reading
+		select {
+		case <-reading:
+		case err := <-ended:
+			t.Fatal(err)
+		}
 	}
 	count := 0
 	pg, err := pgx.Connect(t.Context(), pgtest.Server(t))
 	mustDo(t, err)
 	defer pg.Close(context.WithoutCancel(t.Context()))
 	for start := time.Now(); count < most && time.Since(start) < 30*time.Second; { // those for news come by and by
-		mustDo(t, pg.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE usename = $1", address.User.Username()).Scan(&count))
+		mustDo(t, pg.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) WHERE usename = $1", address.User.Username()).Scan(&count))
 	}
 	if count != most {
 		t.Errorf("%d connections, want %d", count, most)

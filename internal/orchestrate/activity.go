@@ -132,8 +132,7 @@ func (h *taskHub) outcome(a *ActivityItem, result *protos.HistoryEvent) (o Activ
 	return o, err
 }
 
-// AbandonActivityWorkItem returns an attempt without an outcome to its queue, for example when
-// its worker has left.
+// AbandonActivityWorkItem gives an attempt without an outcome back, as when its worker has left.
 func (h *taskHub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an activity back")
 	a := wi.Properties[itemKey].(*ActivityItem)

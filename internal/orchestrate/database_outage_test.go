@@ -90,7 +90,7 @@ func TestDatabaseOutOfOrderAsAWorkerLeaves(t *testing.T) {
 // lock gone, and keeps the payloads.
 func TestPayloadsOfAnOutcomeInDoubt(t *testing.T) {
 	t.Parallel()
-	broken := forebay.Errorf(forebay.CodeUnavailable, "the connection broke")
+	broken, full := forebay.Errorf(forebay.CodeUnavailable, "the connection broke"), forebay.Errorf(forebay.CodeStorageFull, "the disk is full")
 	for name, c := range map[string]struct {
 		ends []error
 		kept int
@@ -98,6 +98,8 @@ func TestPayloadsOfAnOutcomeInDoubt(t *testing.T) {
 		"in doubt": {[]error{broken, forebay.ErrLockLost}, 1},
 		"refused":  {[]error{forebay.ErrLockLost}, 0},
 		"stored":   {[]error{broken, broken, nil}, 1},
+		"full":     {[]error{full, nil}, 1},
+		"too late": {[]error{full, forebay.ErrLockLost}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

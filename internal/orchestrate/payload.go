@@ -123,8 +123,8 @@ func largeOf(payloads []*Payload) (large []*Payload) {
 	return large
 }
 
-// orchestrationPatience bounds how long an orchestration work item waits for blob storage. Its
-// code runs again at little cost, and others need its slot.
+// orchestrationPatience bounds how long an orchestration waits for blob storage. Running its code
+// again costs little, and others need its slot.
 const orchestrationPatience = 5 * time.Second
 
 // storeResultPayloads is storePayloads for the result of an orchestration work item.
@@ -138,8 +138,7 @@ func (h *taskHub) storeActivityResult(ctx context.Context, a *ActivityItem, resu
 	return h.storeHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
 }
 
-// storeHeld is storePayloads for the outcome of a held work item. It retries for as long as
-// patience says.
+// storeHeld is storePayloads for the outcome of a held work item, again and again within patience.
 func (h *taskHub) storeHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
 	large := largeOf(payloads)
 	if len(large) == 0 || h.blobs == nil {
@@ -155,20 +154,23 @@ func (h *taskHub) storeHeld(ctx context.Context, token, tenant int64, patience t
 	return keys, nil
 }
 
-// storeOutcome stores the outcome of a held work item in the database. It retries for as long as
-// the item may be executed here. A try whose connection broke may have stored it. So only the
-// first one deletes payloads if it is refused.
+// storeOutcome stores the outcome of a held work item in the database, again and again while the
+// item may be executed here. The payloads of a try that may have succeeded stay.
 func (h *taskHub) storeOutcome(ctx context.Context, token int64, put []string, store func(context.Context) error) error {
+	const patience = 5 * time.Minute // it keeps its place meanwhile
 	ctx, cancel := h.bound(ctx, token)
 	defer cancel(nil)
-	return sleep.Again(ctx, math.MaxInt64, mayPass, func() error {
+	err := sleep.Again(ctx, patience, mayPass, func() error {
 		ctx, cancel := settling(ctx)
 		defer cancel()
 		err := store(ctx)
-		h.deleteIfRefused(ctx, err, put)
-		put = nil
+		if mayPass(err) && forebay.CodeOf(err) != forebay.CodeStorageFull {
+			put = nil
+		}
 		return err
 	})
+	h.deleteIfRefused(context.WithoutCancel(ctx), err, put)
+	return err
 }
 
 // load returns a payload. What comes from blob storage counts in the context's claim of memory.

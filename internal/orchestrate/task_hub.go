@@ -162,8 +162,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	return nil
 }
 
-// AbandonWorkflowWorkItem returns a work item without a result to its queue: its worker has
-// left, or code has panicked.
+// AbandonWorkflowWorkItem gives a work item back whose worker has left, or whose code panicked.
 func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an orchestration work item back")
 	item := wi.Properties[itemKey].(*OrchestrationItem)

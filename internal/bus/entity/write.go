@@ -71,6 +71,9 @@ func (q Queue) CheckTargets(c driver.Conn) error {
 		if target == "" {
 			continue
 		}
+		if target == q.Name { // as forwardTarget says, for who stores without it
+			return forebay.Invalid(field, "must not be the queue itself")
+		}
 		_, found, err := Named(c, target)
 		if err == nil && !found {
 			err = forebay.Invalid(field, "there is no such queue of messages")

@@ -150,8 +150,8 @@ func (c *Conn) checkServer() error {
 		return err
 	}
 	if role == "replica" {
-		return forebay.Errorf(forebay.CodeDatabaseUnusable, "this database user has session_replication_role = replica: "+
-			"the audit log would not be protected, and bodies that messages share would never be removed; reset it")
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "sessions of this database user have session_replication_role = replica: "+
+			"the audit log would not be protected, and bodies that messages share would never be removed; reset it for the user, the database or the server")
 	}
 	var version int64
 	value, err := setting("server_version_num")

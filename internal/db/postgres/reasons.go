@@ -76,7 +76,7 @@ func refusal(code string) string {
 	case "42704":
 		return "the database server does not know a parameter of the URL"
 	case "22023":
-		return "the database server does not take the value of a parameter of the URL; names in search_path may need double quotes"
+		return "the database server does not take the value of a parameter of the URL, such as a search_path without its double quotes"
 	case "53300":
 		return "the database server has no connection left for this user or database"
 	case "55000":

@@ -31,13 +31,19 @@ func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context
 		_ = sleep.For(ctx, e.connections.noteCall(from.Addr.String(), who == known))
 	}
 	if err != nil {
-		if who == unchecked && strings.Contains(info.FullMethodName, "/Complete") {
+		if who == unchecked && ctx.Err() == nil && answers(info.FullMethodName) && e.connections.trusts(ctx) {
 			// SDKs drop an answer that is refused. Without its worker the work item is given back.
 			e.connections.hangUp(ctx)
 		}
 		return ctx, statusOf(err)
 	}
 	return context.WithValue(ctx, callerKey{}, caller), nil
+}
+
+// answers reports whether a worker's call ends or gives back a work item.
+func answers(method string) bool {
+	const service = "/TaskHubSidecarService/"
+	return strings.HasPrefix(method, service+"Complete") || strings.HasPrefix(method, service+"AbandonTask")
 }
 
 // standing is what is known about the caller.

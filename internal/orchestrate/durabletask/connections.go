@@ -173,6 +173,18 @@ func (c *connections) hangUp(ctx context.Context) {
 	}
 }
 
+// trusts reports whether a key was accepted on the connection of a call.
+func (c *connections) trusts(ctx context.Context) bool {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.open[from.Addr.String()]
+	return conn != nil && conn.place == nil
+}
+
 // known removes the connection from those that may be replaced. all.mu must be held.
 func (c *connection) known() {
 	if c.place != nil {
