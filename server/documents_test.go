@@ -50,7 +50,7 @@ func (l *library) pipeline(t *testing.T) {
 	before := l.model.Stats().Calls
 	content := "# The heron\n\n" + strings.Repeat("Herons stand in shallow water and wait. ", 20) + "\n\n## Nests\n\nThey build platforms of sticks in tall trees.\n"
 	d, status, err := l.upload("?id=heron&name=heron.md&metadata=shelf=3", "", content)
-	if err != nil || status != http.StatusAccepted || d.Status != forebay.DocumentProcessing {
+	if err != nil || status != http.StatusAccepted || d.Status != forebay.DocumentProcessing && d.Status != forebay.DocumentReady { // the answer may come later
 		t.Fatalf("%d %+v %v", status, d, err)
 	}
 	d = l.await("heron")
